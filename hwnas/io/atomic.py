@@ -1,0 +1,82 @@
+"""Writes that either happen completely or not at all, also when the machine stops."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hwnas.errors import HwnasError
+
+
+def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> None:
+    """Write `path`: its old content stays until the new one is complete and on disk.
+
+    `write` is the content, or a function that writes it to the path it is given.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        if callable(write):
+            write(temporary)
+        else:
+            temporary.write_bytes(write.encode() if isinstance(write, str) else write)
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise _explained(error, path) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def write_folder_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Create the folder `path`; a half-written folder is never seen under that name."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        os.chmod(temporary, 0o777 & ~_umask())
+        write(temporary)
+        for file in temporary.rglob("*"):
+            _sync(file)
+        _sync(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise _explained(error, path) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _explained(error: OSError, path: Path) -> HwnasError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HwnasError(
+            f"no space left to write {path}", "free disk space; what was there before is intact"
+        )
+    return HwnasError(f"cannot write {path}: {error.strerror or error}")

@@ -1,0 +1,80 @@
+"""Append-only JSON lines that survive `kill -9`.
+
+A line is on disk before `append` returns. Only the last line can be torn; it is dropped with a
+warning when the file is read, and cut off before the next append.
+"""
+
+import json
+import os
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hwnas.errors import FormatError, HwnasError
+from hwnas.io.canonical import canonical_json
+
+
+class Journal:
+    """A journal opened for appending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists():
+                _cut_torn_line(self.path)
+            self._file = self.path.open("ab")
+        except OSError as error:
+            raise HwnasError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write one record and wait until it is on disk."""
+        try:
+            self._file.write(canonical_json(record).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise HwnasError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file; records are already on disk."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a journal; a torn last line is dropped with a warning."""
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n")
+    complete, torn = lines[:-1], lines[-1]
+    if torn:
+        warnings.warn(f"{path}: dropped a last line that was not written whole", stacklevel=2)
+    records = []
+    for number, line in enumerate(complete, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise FormatError(f"{path}, line {number}: not JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise FormatError(f"{path}, line {number}: not a JSON object")
+        records.append(record)
+    return records
+
+
+def _cut_torn_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            file.truncate(whole)

@@ -1,0 +1,44 @@
+"""Tensor files (safetensors) as numpy arrays, written atomically and with plain errors.
+
+The torch side goes through numpy as well: this module may not import torch.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from hwnas.errors import FormatError
+from hwnas.io.atomic import write_atomic
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write named arrays and string metadata to one safetensors file, atomically."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    write_atomic(path, lambda target: save_file(contiguous, target, metadata=dict(metadata or {})))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return (arrays, metadata) of a safetensors file."""
+    path = Path(path)
+    try:
+        return load_file(path), _metadata(path)
+    except FileNotFoundError as error:
+        raise FormatError(f"{path}: no such file") from error
+    except (SafetensorError, OSError, ValueError, struct.error) as error:
+        raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    return dict(header.get("__metadata__", {}))
