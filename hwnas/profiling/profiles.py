@@ -1,0 +1,204 @@
+"""Profile files: one JSON object a line, the first one a header that names the device.
+
+Read, write, merge, compare and check them. A measurement that occurs twice is there once: the
+better grade is kept, then the newer.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.errors import FormatError, HwnasError
+from hwnas.io import Journal, Schema, canonical_json, read_journal, write_atomic
+from hwnas.profiling.records import (
+    GRADES,
+    Header,
+    Key,
+    Record,
+    header_from,
+    header_json,
+    record_from,
+    record_json,
+)
+from hwnas.profiling.statistics import trimmed
+
+SCHEMA = Schema(name="hwnas/profile", version=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """The measurements of one device, one for each key."""
+
+    header: Header
+    records: Mapping[Key, Record]
+
+    def measured(self) -> list[Record]:
+        """Return the records that have a latency."""
+        return [record for record in self.records.values() if record.latency is not None]
+
+    def failed(self) -> list[Record]:
+        """Return the recorded failures."""
+        return [record for record in self.records.values() if record.failure is not None]
+
+
+class ProfileWriter:
+    """A profile opened for appending; each record is on disk before `add` returns."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = Path(path)
+        self._journal = Journal(self.path)
+        if self.path.stat().st_size == 0:
+            self._journal.append(SCHEMA.stamp(header_json(header)))
+
+    def add(self, record: Record) -> None:
+        """Append one record."""
+        self._journal.append(record_json(record))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._journal.close()
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile in `path`. Raises FormatError for damaged, foreign and newer files."""
+    path = Path(path)
+    lines = _lines(path)
+    if not lines:
+        raise FormatError(f"{path}: empty, expected a profile with a header line")
+    first = SCHEMA.check(lines[0], str(path))
+    content = {name: value for name, value in first.items() if name not in ("schema", "version")}
+    header = header_from(content, f"{path}, line 1")
+    records = [record_from(line, f"{path}, line {i}") for i, line in enumerate(lines[1:], start=2)]
+    return Profile(header=header, records=best_records(records))
+
+
+def write_profile(path: Path, profile: Profile) -> None:
+    """Write a whole profile at once, atomically, in the order of its records."""
+    lines = [SCHEMA.stamp(header_json(profile.header))]
+    lines += [record_json(record) for record in profile.records.values()]
+    write_atomic(Path(path), "".join(canonical_json(line) + "\n" for line in lines))
+
+
+def best_records(records: Iterable[Record]) -> dict[Key, Record]:
+    """Return one record for each key: the better grade, then the newer."""
+    best: dict[Key, Record] = {}
+    for record in records:
+        known = best.get(record.key)
+        if known is None or record.rank > known.rank:
+            best[record.key] = record
+    return best
+
+
+def merge_profiles(first: Profile, second: Profile) -> Profile:
+    """Return the union of two profiles of one device."""
+    one, other = first.header.device, second.header.device
+    if one.fingerprint != other.fingerprint:
+        raise HwnasError(
+            f"profiles of different devices cannot be merged: {one.name!r} ({one.cpu}, "
+            f"{one.cores} cores) and {other.name!r} ({other.cpu}, {other.cores} cores)",
+            "compare them instead: hwnas profiles diff",
+        )
+    header = max(
+        (first.header, second.header),
+        key=lambda header: (header.created_at, canonical_json(header_json(header))),
+    )
+    merged = best_records([*first.records.values(), *second.records.values()])
+    return Profile(header=header, records=dict(sorted(merged.items())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """How two profiles differ where both have a latency. Ratios are second / first."""
+
+    keys: tuple[Key, ...]
+    ratios: tuple[float, ...]
+    median_ratio: float | None
+    spearman: float | None
+    only_first: int
+    only_second: int
+
+
+def diff_profiles(first: Profile, second: Profile) -> Difference:
+    """Compare the median latencies of two profiles, of the same or of different devices."""
+    ours = {record.key: record for record in first.measured()}
+    theirs = {record.key: record for record in second.measured()}
+    keys = tuple(sorted(set(ours) & set(theirs)))
+    x = np.array([_median(ours[key]) for key in keys])
+    y = np.array([_median(theirs[key]) for key in keys])
+    ratios = y / x
+    return Difference(
+        keys=keys,
+        ratios=tuple(ratios.tolist()),
+        median_ratio=float(np.median(ratios)) if keys else None,
+        spearman=_spearman(x, y) if len(keys) > 1 else None,
+        only_first=len(set(ours) - set(theirs)),
+        only_second=len(set(theirs) - set(ours)),
+    )
+
+
+def check_profile(profile: Profile) -> list[str]:
+    """Return what looks wrong across a profile that was read, in words; empty when sound."""
+    problems = []
+    for record in profile.measured():
+        latency = record.latency
+        assert latency is not None
+        kept = trimmed(np.array(latency.samples_ms))
+        again = float(np.median(kept)) / latency.scale
+        name = f"{record.arch.get('digest', '?')[:12]} on {record.backend}"
+        if abs(again - latency.median_ms) > 1e-3 * latency.median_ms + 1e-4:
+            problems.append(
+                f"{name}: median_ms is {latency.median_ms}, its samples give {again:.5f}"
+            )
+        if len(kept) and float(np.median(kept)) == 0:
+            problems.append(f"{name}: takes no time at all")
+    graded_low = [record for record in profile.measured() if record.grade == GRADES[-1]]
+    if profile.measured() and len(graded_low) > len(profile.measured()) / 2:
+        problems.append(f"{len(graded_low)} of {len(profile.measured())} records have grade D")
+    if len(profile.failed()) > len(profile.records) / 10:
+        problems.append(f"{len(profile.failed())} of {len(profile.records)} measurements failed")
+    return problems
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return read_journal(path)
+    except FileNotFoundError as error:
+        raise FormatError(f"{path}: no such file") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not text, so no profile") from error
+    except json.JSONDecodeError as error:  # pragma: no cover - read_journal explains these
+        raise FormatError(f"{path}: not JSON ({error})") from error
+
+
+def _median(record: Record) -> float:
+    assert record.latency is not None
+    return record.latency.median_ms
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ranks where ties share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+
+
+def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float | None:
+    a, b = _ranks(x), _ranks(y)
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
