@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -21,10 +21,8 @@ DRIFT_LIMIT = 0.01
 _ROUND_MS = 5
 
 
-class Run(Protocol):
-    """One inference. Returns its time in ms if the device has a clock of its own, else None."""
-
-    def __call__(self) -> float | None: ...
+# One inference. Returns its time in ms if the device has a clock of its own, else None.
+Run = Callable[[], float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +120,14 @@ def measure(
         warm = session.warm_up(run)
         used = _clock(clock, warm)
         model, drift = _Series(clock=used), _Series(clock="wall" if used == "device" else used)
-        session.collect(run, reference, model, drift, warm[-1], enough)
+        session.collect(
+            run,
+            reference=reference,
+            model=model,
+            drift=drift,
+            typical=warm[-1],
+            enough=enough,
+        )
     summary = model.summary()
     reference_ms = drift.summary().median if drift.usable else None
     moved = None if not (reference_ms and baseline_ms) else reference_ms / baseline_ms - 1
@@ -190,6 +195,7 @@ class _Timer:
     def collect(
         self,
         run: Run,
+        *,
         reference: Run | None,
         model: _Series,
         drift: _Series,

@@ -5,7 +5,7 @@ A record either has a latency and a grade, or a failure with its reason.
 """
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -171,7 +171,7 @@ def header_json(header: Header) -> dict[str, Any]:
 
 def record_from(document: dict[str, Any], origin: str) -> Record:
     """Return the record in `document`; `origin` (file and line) begins the error message."""
-    record = _checked(Record, document, origin)
+    record = _checked(_record_adapter(), document, origin)
     problems = record_problems(record)
     if problems:
         raise FormatError(f"{origin}: {problems[0]}")
@@ -180,7 +180,7 @@ def record_from(document: dict[str, Any], origin: str) -> Record:
 
 def header_from(document: dict[str, Any], origin: str) -> Header:
     """Return the header in `document` (without schema and version)."""
-    return _checked(Header, document, origin)
+    return _checked(_header_adapter(), document, origin)
 
 
 def record_problems(record: Record) -> list[str]:
@@ -219,22 +219,28 @@ def _latency_problems(latency: Latency) -> list[str]:
 
 
 @cache
-def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
+def _record_adapter() -> "TypeAdapter[Record]":
     from pydantic import TypeAdapter  # a tenth of a second that other verbs need not pay
 
-    return TypeAdapter(kind)
+    return TypeAdapter(Record)
+
+
+@cache
+def _header_adapter() -> "TypeAdapter[Header]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Header)
 
 
 T = TypeVar("T")
 
 
-def _checked(kind: type[T], document: dict[str, Any], origin: str) -> T:
+def _checked(adapter: "TypeAdapter[T]", document: dict[str, Any], origin: str) -> T:
     from pydantic import ValidationError
 
     try:
-        value: T = _adapter(kind).validate_python(document)
+        return adapter.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "record"
         raise FormatError(f"{origin}: {place}: {first['msg']}") from error
-    return value

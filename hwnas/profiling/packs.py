@@ -1,0 +1,220 @@
+"""Packs: one file that carries many models to a device that has neither torch nor onnx.
+
+A pack is a zip file: `manifest.json`, and for each model its ONNX graph without the large weights,
+and the recipe for stand-ins (see `weights`). Graphs and recipes are stored under their SHA-256, so
+equal ones are stored once, and the manifest holds the SHA-256 of the rebuilt model: what a device
+measures is the same file, byte for byte, everywhere. Nothing in a pack is executed.
+"""
+
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hwnas.errors import FormatError
+from hwnas.io import Schema, canonical_json, write_atomic
+from hwnas.profiling import onnxwire
+from hwnas.profiling.records import ArchJson, arch_digest
+from hwnas.profiling.weights import Spec, describe, generate
+
+SCHEMA = Schema(name="hwnas/pack", version=1)
+_MANIFEST = "manifest.json"
+_LARGEST_ENTRY = 512 * 2**20
+_MODEL_FIELDS = ("arch", "precision", "graph", "weights", "sha256")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A model to pack: its architecture, its precision and its serialised ONNX file."""
+
+    arch: ArchJson
+    precision: str = "fp32"
+    onnx: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedModel:
+    """A model in a pack. `graph` and `weights` name entries, `sha256` is of the rebuilt file."""
+
+    arch: dict[str, Any]
+    precision: str
+    graph: str
+    weights: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pack:
+    """An opened pack. `about` is free text or settings of whoever made it."""
+
+    path: Path
+    models: tuple[PackedModel, ...]
+    about: dict[str, Any]
+
+    def find(self, arch: ArchJson, precision: str) -> PackedModel | None:
+        """Return the model of an architecture and precision, None if the pack has none."""
+        wanted = arch_digest(arch)
+        for model in self.models:
+            if model.precision == precision and arch_digest(model.arch) == wanted:
+                return model
+        return None
+
+    def archs(self) -> list[dict[str, Any]]:
+        """Return the architectures in the pack, each once."""
+        return list({arch_digest(model.arch): model.arch for model in self.models}.values())
+
+
+def write_pack(
+    path: Path, models: Iterable[Model], *, about: dict[str, Any] | None = None
+) -> tuple[PackedModel, ...]:
+    """Write the models to one file, atomically, and return what the pack holds.
+
+    `models` is consumed one by one, so they need not be in memory together. Equal input gives an
+    equal file.
+    """
+    packed: list[PackedModel] = []
+
+    def write(target: Path) -> None:
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            written: set[str] = set()
+            for model in models:
+                packed.append(_add_model(archive, model, written))
+            content = {"models": [asdict(model) for model in packed], "about": about or {}}
+            _add_entry(archive, _MANIFEST, canonical_json(SCHEMA.stamp(content)).encode())
+
+    write_atomic(Path(path), write)
+    return tuple(packed)
+
+
+def read_pack(path: Path) -> Pack:
+    """Return the pack in `path`. Raises FormatError for damaged, foreign and newer files."""
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(_read_entry(archive, _MANIFEST, path))
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise FormatError(f"{path}: not a pack, or cut off ({error})") from error
+    except FileNotFoundError as error:
+        raise FormatError(f"{path}: no such file") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
+    document = SCHEMA.check(document, str(path))
+    entries = document.get("models")
+    if not isinstance(entries, list) or not entries:
+        raise FormatError(f"{path}: the manifest lists no models")
+    models = tuple(_packed_model(entry, path) for entry in entries)
+    return Pack(path=path, models=models, about=dict(document.get("about") or {}))
+
+
+def build_model(pack: Pack, model: PackedModel) -> bytes:
+    """Return the ONNX file of a packed model with its weights generated.
+
+    Raises FormatError if anything in it differs from what was packed.
+    """
+    with zipfile.ZipFile(pack.path) as archive:
+        graph = _checked_entry(archive, model.graph, pack.path)
+        recipe = _checked_entry(archive, model.weights, pack.path)
+    built = _with_weights(graph, _specs(recipe, pack.path))
+    found = hashlib.sha256(built).hexdigest()
+    if found != model.sha256:
+        raise FormatError(
+            f"{pack.path}: model {arch_digest(model.arch)[:12]} is rebuilt as {found[:12]}, "
+            f"expected {model.sha256[:12]}"
+        )
+    return built
+
+
+def check_pack(pack: Pack) -> None:
+    """Rebuild every model of a pack; raises FormatError for the first that is damaged."""
+    for model in pack.models:
+        build_model(pack, model)
+
+
+def stand_in(onnx: bytes) -> bytes:
+    """Return the model as a device would rebuild it from a pack: same graph, generated weights."""
+    graph, specs = _split(onnx)
+    return _with_weights(graph, specs)
+
+
+def _split(onnx: bytes) -> tuple[bytes, list[Spec]]:
+    consumers = onnxwire.uses(onnx)
+    specs = []
+    for tensor in onnxwire.initializers(onnx):
+        if tensor.external:
+            raise FormatError(
+                f"weight {tensor.name!r} is stored outside the ONNX file",
+                "save the model with its weights inside the file",
+            )
+        spec = describe(tensor, consumers.get(tensor.name))
+        if spec is not None:
+            specs.append(spec)
+    return onnxwire.without(onnx, {spec.name for spec in specs}), specs
+
+
+def _with_weights(graph: bytes, specs: Iterable[Spec]) -> bytes:
+    return onnxwire.with_tensors(graph, (generate(spec) for spec in specs))
+
+
+def _add_model(archive: zipfile.ZipFile, model: Model, written: set[str]) -> PackedModel:
+    graph, specs = _split(model.onnx)
+    recipe = canonical_json([asdict(spec) for spec in specs]).encode()
+    names = []
+    for content in (graph, recipe):
+        name = hashlib.sha256(content).hexdigest()
+        if name not in written:
+            _add_entry(archive, name, content)
+            written.add(name)
+        names.append(name)
+    return PackedModel(
+        arch=dict(model.arch),
+        precision=model.precision,
+        graph=names[0],
+        weights=names[1],
+        sha256=hashlib.sha256(_with_weights(graph, specs)).hexdigest(),
+    )
+
+
+def _add_entry(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    # Without a date, so that equal content gives an equal file.
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)
+
+
+def _read_entry(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    try:
+        if archive.getinfo(name).file_size > _LARGEST_ENTRY:
+            raise FormatError(f"{path}: entry {name[:12]} is too large to be a graph")
+        return archive.read(name)
+    except KeyError as error:
+        raise FormatError(f"{path}: not a pack, there is no {name[:13]} in it") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise FormatError(f"{path}: entry {name[:13]} is damaged ({error})") from error
+
+
+def _checked_entry(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    content = _read_entry(archive, name, path)
+    if hashlib.sha256(content).hexdigest() != name:
+        raise FormatError(f"{path}: entry {name[:12]} is damaged (its SHA-256 differs)")
+    return content
+
+
+def _packed_model(entry: object, path: Path) -> PackedModel:
+    if not isinstance(entry, dict) or sorted(entry) != sorted(_MODEL_FIELDS):
+        raise FormatError(f"{path}: a model in the manifest has other fields than {_MODEL_FIELDS}")
+    if not isinstance(entry["arch"], dict) or not all(
+        isinstance(entry[name], str) for name in _MODEL_FIELDS[1:]
+    ):
+        raise FormatError(f"{path}: a model in the manifest has a field of the wrong type")
+    return PackedModel(**{name: entry[name] for name in _MODEL_FIELDS})
+
+
+def _specs(recipe: bytes, path: Path) -> list[Spec]:
+    try:
+        return [Spec(**{**item, "shape": tuple(item["shape"])}) for item in json.loads(recipe)]
+    except (TypeError, KeyError, ValueError) as error:
+        raise FormatError(f"{path}: a weight recipe cannot be read ({error})") from error
