@@ -1,0 +1,147 @@
+"""Training forms that are faster or leaner than the stock ones on a CPU; same mathematics.
+
+Each function falls back to the stock operator where its form does not apply (other devices and
+types, export, no gradients), and the values of its forward pass are those of the stock operator
+bit for bit. Figures: `docs/training-forms.md`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_aten = torch.ops.aten
+
+
+def _trains_on_cpu(x: Tensor) -> bool:
+    return (
+        x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+    )
+
+
+def batch_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Return silu(batch norm of x with batch statistics), keeping only x for the backward pass."""
+    if _trains_on_cpu(x):
+        return _BatchNormSiLU.apply(x, weight, bias, eps)  # type: ignore[no-any-return]
+    return F.silu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
+
+
+class _BatchNormSiLU(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+    ) -> Tensor:
+        normed, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, None, None, True, 0.0, eps
+        )
+        ctx.save_for_backward(x, weight, bias, mean, inverse_std)
+        ctx.eps = eps
+        return F.silu(normed, inplace=True)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, bias, mean, inverse_std = ctx.saved_tensors
+        variance = inverse_std.pow(-2) - ctx.eps
+        normed = torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, ctx.eps)[0]
+        # The recomputed activation is not needed again, so its memory takes the gradient.
+        grad = _aten.silu_backward.grad_input(grad, normed, grad_input=normed)
+        gx, gweight, gbias = _aten.native_batch_norm_backward(
+            grad, x, weight, None, None, mean, inverse_std, True, ctx.eps, [True, True, True]
+        )
+        return gx, gweight, gbias, None
+
+
+def depthwise(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """Return the same-padded depthwise convolution of x."""
+    kernel = weight.shape[-1]
+    if kernel == 5 and _trains_on_cpu(x) and x.is_contiguous(memory_format=torch.channels_last):
+        return _Depthwise5.apply(x, weight, stride)  # type: ignore[no-any-return]
+    return F.conv2d(x, weight, None, stride, kernel // 2, groups=weight.shape[0])
+
+
+class _Depthwise5(torch.autograd.Function):
+    """5x5 depthwise convolution; oneDNN has no weight gradient of that width, but one of 3."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        stride: int,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.stride = stride
+        return F.conv2d(x, weight, None, stride, 2, groups=weight.shape[0])
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        grad = grad.contiguous(memory_format=torch.channels_last)
+        gx = gweight = None
+        if ctx.needs_input_grad[0]:
+            gx = _convolution_backward(grad, x, weight, ctx.stride, (2, 2), (True, False))[0]
+        if ctx.needs_input_grad[1]:
+            gweight = _weight_gradient_5x5(x, grad, ctx.stride)
+        return gx, gweight, None
+
+
+def _convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: int,
+    padding: tuple[int, int],
+    wanted: tuple[bool, bool],
+) -> tuple[Tensor, Tensor]:
+    gx, gweight, _ = _aten.convolution_backward(
+        grad, x, weight, None, [stride, stride], list(padding), [1, 1], False, [0, 0],
+        weight.shape[0], [*wanted, False],
+    )  # fmt: skip
+    return gx, gweight
+
+
+def _weight_gradient_5x5(x: Tensor, grad: Tensor, stride: int) -> Tensor:
+    """Return the weight gradient from two 5x3 gradients on shifted views of one padded map.
+
+    The rows of the padded map follow each other in memory, so a view that starts j columns
+    later reads each row's first j entries from the row after; the padding is wide enough that
+    those only ever meet zero gradients or zero columns.
+    """
+    batch, channels, height, width = x.shape
+    out_height, out_width = grad.shape[2:]
+    padded_width = max(width + 4, stride * (out_width - 1) + 5)
+    if stride == 2 and padded_width % 2 == 0:
+        padded_width += 1
+    size = batch * height * padded_width * channels
+    flat = x.new_zeros(size + 2 * channels)
+    rows = flat[:size].view(batch, height, padded_width, channels)
+    rows[:, :, 2 : 2 + width].copy_(x.permute(0, 2, 3, 1))
+    grad_width = (padded_width - 3) // stride + 1
+    if grad_width != out_width:
+        wide = grad.new_zeros(batch, out_height, grad_width, channels)
+        wide[:, :, :out_width].copy_(grad.permute(0, 2, 3, 1))
+        grad = wide.permute(0, 3, 1, 2)
+    like = x.new_empty(channels, 1, 5, 3)
+    result = x.new_empty(channels, 1, 5, 5)
+    for column in (0, 2):  # columns 0-2 and 2-4 of the kernel
+        shifted = flat[column * channels : column * channels + size]
+        view = shifted.view(batch, height, padded_width, channels).permute(0, 3, 1, 2)
+        result[..., column : column + 3] = _convolution_backward(
+            grad, view, like, stride, (2, 0), (False, True)
+        )[1]
+    return result

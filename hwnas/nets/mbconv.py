@@ -1,0 +1,142 @@
+"""Convolutional blocks: the stem, MBConv (Sandler et al., 2018) and the pooling classifier.
+
+As in the released NASViT, an MBConv always has a residual: where it strides the shortcut is
+pooled (padded zeros count in the mean), where widths differ a 1x1 convolution without bias.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hwnas.nets.kernels import depthwise
+from hwnas.nets.norms import BatchNorm, BatchNormSiLU
+from hwnas.spaces import blocks
+
+Axes = Mapping[str, tuple[str, ...]]
+
+
+class Pointwise(nn.Conv2d):
+    """1x1 convolution: a linear layer on every pixel."""
+
+    def __init__(self, cin: int, cout: int, *, bias: bool) -> None:
+        super().__init__(cin, cout, 1, bias=bias)
+
+
+class Depthwise(nn.Conv2d):
+    """Same-padded depthwise convolution without bias."""
+
+    def __init__(self, channels: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(
+            channels, channels, kernel, stride, kernel // 2, groups=channels, bias=False
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of x."""
+        return depthwise(x, self.weight, self.stride[0])
+
+
+class Stem(nn.Module):
+    """Convolution 3x3, batch norm, SiLU."""
+
+    AXES: ClassVar[Axes] = {"conv.weight": ("cout", "-", "-", "-"), "norm.*": ("cout",)}
+
+    def __init__(self, block: blocks.Stem) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(block.cin, block.cout, 3, block.stride, 1, bias=False)
+        self.norm = BatchNormSiLU(block.cout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the first feature map of images x."""
+        out: Tensor = self.norm(self.conv(x))
+        return out
+
+
+class SqueezeExcite(nn.Module):
+    """Channels gated by a small network on their means."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.reduce = Pointwise(channels, squeezed, bias=True)
+        self.expand = Pointwise(squeezed, channels, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x times its gates."""
+        means = x.mean((2, 3), keepdim=True)
+        return x * F.hardsigmoid(self.expand(F.relu(self.reduce(means))))
+
+
+class MBConv(nn.Module):
+    """Widen, depthwise convolution, gate, narrow, add the shortcut."""
+
+    AXES: ClassVar[Axes] = {
+        "expand.weight": ("mid", "cin", "-", "-"),
+        "expand_norm.*": ("mid",),
+        "depth.weight": ("mid", "-", "kernel", "kernel"),
+        "depth_norm.*": ("mid",),
+        "squeeze.reduce.weight": ("squeezed", "mid", "-", "-"),
+        "squeeze.reduce.bias": ("squeezed",),
+        "squeeze.expand.weight": ("mid", "squeezed", "-", "-"),
+        "squeeze.expand.bias": ("mid",),
+        "project.weight": ("cout", "mid", "-", "-"),
+        "project_norm.*": ("cout",),
+        "shortcut.weight": ("cout", "cin", "-", "-"),
+    }
+
+    def __init__(self, block: blocks.MBConv) -> None:
+        super().__init__()
+        cin, mid, cout = block.cin, block.mid, block.cout
+        self.expand = Pointwise(cin, mid, bias=False) if block.expands else None
+        self.expand_norm = BatchNormSiLU(mid) if block.expands else None
+        self.depth = Depthwise(mid, block.kernel, block.stride)
+        self.depth_norm = BatchNormSiLU(mid)
+        self.squeeze = SqueezeExcite(mid, block.squeezed) if block.squeezes else None
+        self.project = Pointwise(mid, cout, bias=False)
+        self.project_norm = BatchNorm(cout)
+        nn.init.zeros_(self.project_norm.weight)  # the block starts as its shortcut
+        self.shortcut = Pointwise(cin, cout, bias=False) if cin != cout else None
+        self.stride = block.stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's map."""
+        y = x
+        if self.expand is not None and self.expand_norm is not None:
+            y = self.expand_norm(self.expand(y))
+        y = self.depth_norm(self.depth(y))
+        if self.squeeze is not None:
+            y = self.squeeze(y)
+        y = self.project_norm(self.project(y))
+        if self.stride > 1:
+            x = F.avg_pool2d(x, self.stride, self.stride, padding=x.shape[-1] % 2)
+        if self.shortcut is not None:
+            x = self.shortcut(x)
+        return y + x
+
+
+class Classifier(nn.Module):
+    """Widen, pool, widen again, classify."""
+
+    AXES: ClassVar[Axes] = {
+        "expand.weight": ("mid", "cin", "-", "-"),
+        "expand_norm.*": ("mid",),
+        "mix.weight": ("features", "mid"),
+        "classify.weight": ("-", "features"),
+        "classify.bias": ("-",),
+    }
+
+    def __init__(self, block: blocks.Classifier) -> None:
+        super().__init__()
+        self.expand = Pointwise(block.cin, block.mid, bias=False)
+        self.expand_norm = BatchNormSiLU(block.mid)
+        self.mix = nn.Linear(block.mid, block.features, bias=False)
+        self.classify = nn.Linear(block.features, block.classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits_BK."""
+        pooled = self.expand_norm(self.expand(x)).mean((2, 3))
+        logits: Tensor = self.classify(F.silu(self.mix(pooled)))
+        return logits
+
+
+__all__ = ["Axes", "Classifier", "Depthwise", "MBConv", "Pointwise", "Stem"]

@@ -1,0 +1,41 @@
+"""A plain network: blocks in a row, for images of one size."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hwnas.errors import UsageError
+from hwnas.spaces import Network
+from hwnas.spaces.blocks import Block
+
+
+def run_blocks(blocks: Iterable[nn.Module], images: Tensor, network: Network) -> Tensor:
+    """Return the logits of `images`, which are resized if they have another size."""
+    if images.dim() != 4 or images.shape[1] != network.channels:
+        raise UsageError(
+            f"images have shape {tuple(images.shape)}; "
+            f"accepted: (batch, {network.channels}, height, width)"
+        )
+    if images.shape[2:] != (network.side, network.side):
+        images = F.interpolate(images, (network.side, network.side), mode="bicubic")
+    x = images.contiguous(memory_format=torch.channels_last)
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+class PlainNetwork(nn.Module):
+    """The network of one architecture; `description` is what it was built from."""
+
+    def __init__(self, description: Network, build_block: Callable[[Block], nn.Module]) -> None:
+        super().__init__()
+        self.description = description
+        self.blocks = nn.ModuleDict(
+            {placed.slot: build_block(placed.block) for placed in description.blocks}
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of images (batch, channels, height, width)."""
+        return run_blocks(self.blocks.values(), images, self.description)

@@ -1,0 +1,41 @@
+"""The runtimes that can be measured, by name. A new one adds a line to `BACKENDS`.
+
+Heavy packages are imported when a backend is asked for its version or opened, not here.
+"""
+
+from collections.abc import Mapping
+
+from hwnas.errors import MissingPackageError, unknown_name
+from hwnas.profiling.backends.base import Backend, BuildCall, ModuleModel, Session
+from hwnas.profiling.backends.ort import OnnxRuntime
+from hwnas.profiling.backends.ov import OpenVino
+from hwnas.profiling.backends.pytorch import Torch
+
+BACKENDS: Mapping[str, Backend] = {
+    "onnxruntime": OnnxRuntime(name="onnxruntime", provider="CPUExecutionProvider"),
+    "onnxruntime-cuda": OnnxRuntime(name="onnxruntime-cuda", provider="CUDAExecutionProvider"),
+    "onnxruntime-tensorrt": OnnxRuntime(
+        name="onnxruntime-tensorrt", provider="TensorrtExecutionProvider"
+    ),
+    "openvino": OpenVino(),
+    "torch": Torch(name="torch", compiled=False),
+    "torch-compiled": Torch(name="torch-compiled", compiled=True),
+}
+
+__all__ = ["BACKENDS", "Backend", "BuildCall", "ModuleModel", "Session", "available", "backend"]
+
+
+def backend(name: str) -> Backend:
+    """Return the backend called `name`; it can be used here."""
+    if name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS)
+    found = BACKENDS[name]
+    missing = found.missing()
+    if missing is not None:
+        raise MissingPackageError(f"backend {name!r} cannot be used here: {missing}", found.hint)
+    return found
+
+
+def available() -> list[str]:
+    """Return the names of the backends that can be used here."""
+    return [name for name, found in BACKENDS.items() if found.missing() is None]

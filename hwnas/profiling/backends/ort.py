@@ -1,0 +1,153 @@
+"""ONNX Runtime: on the CPU, and with the CUDA and TensorRT providers where they are present."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hwnas.errors import HwnasError
+from hwnas.profiling.backends.base import (
+    ModelSource,
+    Session,
+    check_precision,
+    concrete_shape,
+    fixed_input,
+    onnx_path,
+)
+from hwnas.profiling.records import Settings
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+}
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnnxRuntime:
+    """ONNX Runtime with one execution provider; the CPU serves what the provider cannot."""
+
+    name: str
+    provider: str
+    takes: Literal["onnx", "module"] = "onnx"
+    precisions: tuple[str, ...] = ("fp32", "fp16", "int8_dynamic", "int8_static")
+    hint: str = "pip install onnxruntime (or onnxruntime-gpu for CUDA and TensorRT)"
+
+    def missing(self) -> str | None:
+        """Return why it cannot be used here, None if it can."""
+        try:
+            import onnxruntime
+        except ImportError as error:
+            return f"onnxruntime cannot be imported ({error})"
+        if self.provider not in onnxruntime.get_available_providers():
+            return f"this onnxruntime has no {self.provider}"
+        return None
+
+    def version(self) -> str:
+        """Return the runtime's version."""
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+    def open(self, model: ModelSource, *, settings: Settings) -> Session:
+        """Load an ONNX file with all graph optimisations."""
+        check_precision(self, settings)
+        path = onnx_path(model, self.name)
+        session = open_session(path, provider=self.provider, threads=settings.threads)
+        feeds = feeds_for(session, settings.batch)
+        if self.provider == CPU:
+            return CpuSession(call=lambda: session.run(None, feeds))
+        return DeviceSession(session=session, feeds=feeds)
+
+
+@dataclass(slots=True)
+class CpuSession:
+    """A session whose work is done when the call returns."""
+
+    call: Callable[[], object]
+
+    def run(self) -> float | None:
+        """Run once."""
+        self.call()
+        return None
+
+    def close(self) -> None:
+        """Drop the model."""
+        self.call = lambda: None
+
+
+class DeviceSession:
+    """A session on an accelerator, with its input and outputs kept there."""
+
+    def __init__(self, *, session: Any, feeds: dict[str, Any]) -> None:  # noqa: ANN401 - untyped
+        import onnxruntime
+
+        self._session = session
+        self._binding = session.io_binding()
+        for name, value in feeds.items():
+            on_device = onnxruntime.OrtValue.ortvalue_from_numpy(value, "cuda", 0)
+            self._binding.bind_ortvalue_input(name, on_device)
+        for output in session.get_outputs():
+            self._binding.bind_output(output.name, "cuda")
+
+    def run(self) -> float | None:
+        """Run once and return the ms until the device had finished."""
+        start = time.perf_counter()
+        self._session.run_with_iobinding(self._binding)
+        self._binding.synchronize_outputs()
+        return (time.perf_counter() - start) * 1e3
+
+    def close(self) -> None:
+        """Drop the model."""
+        self._session = self._binding = None
+
+
+def open_session(
+    path: Path, *, provider: str = CPU, threads: int = 1, profile_prefix: str = ""
+) -> Any:  # noqa: ANN401 - onnxruntime is untyped
+    """Return an onnxruntime.InferenceSession as it is measured everywhere here."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    if profile_prefix:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile_prefix
+    providers = [provider] if provider == CPU else [provider, CPU]
+    refusals = (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+    except refusals as error:
+        raise HwnasError(f"onnxruntime cannot load {path.name}: {_first_line(error)}") from error
+
+
+def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is untyped
+    """Return the fixed input of a session."""
+    feeds = {}
+    for spec in session.get_inputs():
+        if spec.type not in _DTYPES:
+            raise HwnasError(f"input {spec.name!r} is a {spec.type}: not supported")
+        feeds[spec.name] = fixed_input(concrete_shape(spec.shape, batch), _DTYPES[spec.type])
+    return feeds
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]

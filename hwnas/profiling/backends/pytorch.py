@@ -1,0 +1,93 @@
+"""PyTorch: eager and compiled, on the CPU, or on a GPU if there is one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from hwnas.errors import HwnasError
+from hwnas.profiling.backends.base import (
+    ModelSource,
+    Session,
+    check_precision,
+    fixed_input,
+    module_model,
+)
+from hwnas.profiling.records import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Torch:
+    """PyTorch modules as they are, or through torch.compile (which needs a C++ compiler)."""
+
+    name: str
+    compiled: bool
+    takes: Literal["onnx", "module"] = "module"
+    precisions: tuple[str, ...] = ("fp32", "bf16")
+    hint: str = "pip install 'hwnas[all]'"
+
+    def missing(self) -> str | None:
+        """Return why it cannot be used here, None if it can."""
+        return None if find_spec("torch") else "torch is not installed"
+
+    def version(self) -> str:
+        """Return the runtime's version."""
+        return version("torch")
+
+    def open(self, model: ModelSource, *, settings: Settings) -> Session:
+        """Prepare a module for inference; the first runs of a compiled one take minutes."""
+        import torch
+
+        check_precision(self, settings)
+        source = module_model(model, self.name)
+        on_gpu = torch.cuda.is_available()
+        if not on_gpu:
+            torch.set_num_threads(settings.threads)
+        device = torch.device("cuda" if on_gpu else "cpu")
+        dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+        module = source.module.eval().to(device=device, dtype=dtype)
+        images = torch.from_numpy(fixed_input((settings.batch, *source.input_shape)))
+        images = images.to(device=device, dtype=dtype)
+        if images.dim() == 4:
+            images = images.contiguous(memory_format=torch.channels_last)
+        call: Callable[[torch.Tensor], object] = torch.compile(module) if self.compiled else module
+        session = TorchSession(call=call, images=images, on_gpu=on_gpu)
+        try:
+            session.run()
+        except RuntimeError as error:
+            reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+            raise HwnasError(f"torch cannot run the model: {reason[:300]}") from error
+        return session
+
+
+@dataclass(slots=True)
+class TorchSession:
+    """A module and its input."""
+
+    call: "Callable[[torch.Tensor], object]"
+    images: "torch.Tensor"
+    on_gpu: bool
+
+    def run(self) -> float | None:
+        """Run once; on a GPU return the ms between two events."""
+        import torch
+
+        with torch.inference_mode():
+            if not self.on_gpu:
+                self.call(self.images)
+                return None
+            start = torch.cuda.Event(enable_timing=True)
+            end = torch.cuda.Event(enable_timing=True)
+            start.record()
+            self.call(self.images)
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end))
+
+    def close(self) -> None:
+        """Drop the model."""
+        self.call = lambda images: images

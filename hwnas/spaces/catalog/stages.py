@@ -1,0 +1,131 @@
+"""Stages that several declared spaces are made of: each function returns one part of a network."""
+
+from collections.abc import Callable, Sequence
+
+from hwnas.spaces.blocks import Block, Classifier, MBConv, Placed, Stem, round_to_8, strided
+from hwnas.spaces.space import Genes, Part
+
+TransformerOf = Callable[[Genes, int], Block]
+
+
+def side_at(resolution: int, strides: Sequence[int]) -> int:
+    """Return the side of the map after layers of these strides."""
+    for stride in strides:
+        resolution = strided(resolution, stride)
+    return resolution
+
+
+def stem_part(channels: int) -> Part:
+    """Return the first convolution."""
+
+    def blocks(genes: Genes) -> tuple[Placed, ...]:
+        return (Placed("stem", Stem(cin=channels, cout=genes["stem.width"]), genes["resolution"]),)
+
+    return Part("stem", ("resolution", "stem.width"), blocks)
+
+
+def mbconv_part(
+    name: str,
+    *,
+    previous: str,
+    before: Sequence[int],
+    stride: int,
+    squeezes: bool,
+    kernel: int | None = None,
+    expand: int | None = None,
+) -> Part:
+    """Return a stage of MBConvs; kernel and expansion are genes unless given.
+
+    `previous` is the stage whose width comes in, `before` the strides of all earlier layers.
+    """
+    genes = _genes(name, previous, kernel, expand)
+
+    def blocks(genes: Genes) -> tuple[Placed, ...]:
+        side = side_at(genes["resolution"], before)
+        cin, placed = genes[f"{previous}.width"], []
+        for layer in range(genes[f"{name}.depth"]):
+            block = _mbconv(
+                genes, name, cin, stride if layer == 0 else 1, squeezes, kernel, expand
+            )
+            placed.append(Placed(f"{name}_{layer}", block, side))
+            cin, side = block.cout, block.side_after(side)
+        return tuple(placed)
+
+    return Part(name, genes, blocks)
+
+
+def transformer_part(
+    name: str,
+    transformer: TransformerOf,
+    *,
+    previous: str,
+    before: Sequence[int],
+    stride: int,
+    squeezes: bool,
+    more_genes: Sequence[str] = (),
+    kernel: int | None = 3,
+    expand: int | None = None,
+) -> Part:
+    """Return a stage whose first layer is an MBConv and whose other layers are transformers.
+
+    `transformer(genes, side)` describes the transformer layers; depth counts the MBConv.
+    """
+    more = tuple(f"{name}.{gene}" for gene in more_genes)
+    genes = _genes(name, previous, kernel, expand) + more
+
+    def blocks(genes: Genes) -> tuple[Placed, ...]:
+        side = side_at(genes["resolution"], before)
+        cin = genes[f"{previous}.width"]
+        first = _mbconv(genes, name, cin, stride, squeezes, kernel, expand)
+        after = first.side_after(side)
+        layers = transformer(genes, after)
+        return (
+            Placed(f"{name}_0", first, side),
+            *(
+                Placed(f"{name}_{layer}", layers, after)
+                for layer in range(1, genes[f"{name}.depth"])
+            ),
+        )
+
+    return Part(name, genes, blocks)
+
+
+def classifier_part(*, previous: str, before: Sequence[int], classes: int) -> Part:
+    """Return the pooling head."""
+
+    def blocks(genes: Genes) -> tuple[Placed, ...]:
+        cin = genes[f"{previous}.width"]
+        block = Classifier(cin=cin, mid=6 * cin, features=genes["pool.width"], classes=classes)
+        return (Placed("head", block, side_at(genes["resolution"], before)),)
+
+    return Part("head", ("resolution", f"{previous}.width", "pool.width"), blocks)
+
+
+def _genes(name: str, previous: str, kernel: int | None, expand: int | None) -> tuple[str, ...]:
+    genes = ["resolution", f"{previous}.width", f"{name}.width", f"{name}.depth"]
+    if kernel is None:
+        genes.append(f"{name}.kernel")
+    if expand is None:
+        genes.append(f"{name}.expand")
+    return tuple(genes)
+
+
+def _mbconv(
+    genes: Genes,
+    name: str,
+    cin: int,
+    stride: int,
+    squeezes: bool,
+    kernel: int | None,
+    expand: int | None,
+) -> MBConv:
+    ratio = genes[f"{name}.expand"] if expand is None else expand
+    return MBConv(
+        cin=cin,
+        cout=genes[f"{name}.width"],
+        mid=round_to_8(cin * ratio) if ratio > 1 else cin,
+        kernel=genes[f"{name}.kernel"] if kernel is None else kernel,
+        stride=stride,
+        expands=ratio > 1,
+        squeezes=squeezes,
+    )

@@ -1,0 +1,146 @@
+"""Costs of many architectures at once, from tables of the costs of parts.
+
+A part's blocks depend on few genes, so its cost is computed once for every combination that is
+met and kept. The costs of n architectures are then one gather per part.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.spaces.blocks import KINDS
+
+if TYPE_CHECKING:
+    from hwnas.spaces.space import Part, Space
+
+Counts = NDArray[np.int64]
+METRICS = ("macs", "params", "activations")
+CONVENTION = (
+    "MACs: multiply-accumulates of convolutions, linears and attention products, nothing else"
+)
+_DENSE_LIMIT = 1 << 20
+
+
+class Costs:
+    """Costs of n architectures: totals, and by kind of operation and by stage on demand."""
+
+    def __init__(self, tables: list["_PartTable"], rows: Counts) -> None:
+        self._tables, self._rows = tables, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @cached_property
+    def macs(self) -> Counts:
+        """Multiply-accumulates for one image."""
+        return self._total(0)
+
+    @cached_property
+    def params(self) -> Counts:
+        """Parameters of the plain network."""
+        return self._total(1)
+
+    @cached_property
+    def activations(self) -> Counts:
+        """Elements written by the counted operations for one image."""
+        return self._total(2)
+
+    def by_kind(self, metric: str) -> dict[str, Counts]:
+        """Return the metric for each kind of operation."""
+        total = sum(
+            table.values[rows, METRICS.index(metric)]
+            for table, rows in zip(self._tables, self._rows.T, strict=True)
+        )
+        return {kind: np.asarray(total)[:, index] for index, kind in enumerate(KINDS)}
+
+    def by_stage(self, metric: str) -> dict[str, Counts]:
+        """Return the metric for each stage."""
+        stages: dict[str, Counts] = {}
+        for table, rows in zip(self._tables, self._rows.T, strict=True):
+            values = table.totals[rows, METRICS.index(metric)]
+            stages[table.part.stage] = stages.get(table.part.stage, 0) + values
+        return stages
+
+    @cached_property
+    def layers(self) -> Counts:
+        """The number of blocks."""
+        return np.sum(
+            [t.layers[r] for t, r in zip(self._tables, self._rows.T, strict=True)], axis=0
+        )
+
+    def _total(self, metric: int) -> Counts:
+        total = np.zeros(len(self._rows), np.int64)
+        for table, rows in zip(self._tables, self._rows.T, strict=True):
+            total += table.totals[rows, metric]
+        return total
+
+
+class CostTables:
+    """The tables of one space; they grow as new combinations are met."""
+
+    def __init__(self, space: "Space") -> None:
+        self._tables = [_PartTable(space, part) for part in space.parts]
+
+    def costs(self, codes: Counts) -> Costs:
+        """Return the costs of canonical rows of value indices."""
+        rows = np.stack([table.rows(codes) for table in self._tables], axis=1)
+        return Costs(self._tables, rows)
+
+
+class _PartTable:
+    def __init__(self, space: "Space", part: "Part") -> None:
+        self.part = part
+        self._space = space
+        self._columns = [space.columns[gene] for gene in part.genes]
+        sizes = [int(space.cardinalities[column]) for column in self._columns]
+        self._strides = np.array([*np.cumprod([1, *sizes[:-1]])][: len(sizes)], np.int64)
+        self._combinations = int(np.prod(sizes, dtype=object)) if sizes else 1
+        dense = self._combinations <= _DENSE_LIMIT
+        self._row_of = np.full(self._combinations, -1, np.int32) if dense else None
+        self._known: dict[int, int] = {}
+        self.values = np.zeros((0, len(METRICS), len(KINDS)), np.int64)
+        self.totals = np.zeros((0, len(METRICS)), np.int64)
+        self.layers = np.zeros(0, np.int64)
+
+    def rows(self, codes: Counts) -> Counts:
+        """Return the table row of each architecture, adding rows that are missing."""
+        chosen = codes[:, self._columns]
+        combination = chosen @ self._strides if self._columns else np.zeros(len(codes), np.int64)
+        if self._row_of is not None:
+            rows = self._row_of[combination]
+            if (rows < 0).any():
+                self._add(chosen[rows < 0], combination[rows < 0])
+                rows = self._row_of[combination]
+            return rows
+        distinct, first, inverse = np.unique(combination, return_index=True, return_inverse=True)
+        new = [index for index, key in enumerate(distinct.tolist()) if key not in self._known]
+        self._add(chosen[first[new]], distinct[new])
+        return np.array([self._known[key] for key in distinct.tolist()], np.int64)[inverse]
+
+    def _add(self, chosen: Counts, combination: Counts) -> None:
+        distinct, first = np.unique(combination, return_index=True)
+        if not len(distinct):
+            return
+        choices = [self._space.genes[gene] for gene in self.part.genes]
+        values = np.zeros((len(distinct), len(METRICS), len(KINDS)), np.int64)
+        layers = np.zeros(len(distinct), np.int64)
+        for row, codes in enumerate(chosen[first].tolist()):
+            genes = {
+                gene: of[code] for gene, of, code in zip(self.part.genes, choices, codes, strict=True)
+            }
+            blocks = self.part.blocks(genes)
+            layers[row] = len(blocks)
+            for placed in blocks:
+                for kind, *counts in placed.block.operations(placed.side):
+                    values[row, :, KINDS.index(kind)] += counts
+        start = len(self.values)
+        self.values = np.concatenate([self.values, values])
+        self.totals = np.concatenate([self.totals, values.sum(2)])
+        self.layers = np.concatenate([self.layers, layers])
+        new_rows = np.arange(start, start + len(distinct), dtype=np.int32)
+        if self._row_of is not None:
+            self._row_of[distinct] = new_rows
+        else:
+            self._known.update(zip(distinct.tolist(), new_rows.tolist(), strict=True))

@@ -1,0 +1,10 @@
+"""Supernets: every architecture of a space from one set of weights.
+
+May import only `hwnas.sharing` and what that may import.
+"""
+
+from hwnas.supernet.calibrate import calibrate
+from hwnas.supernet.subnet import load_subnet, save_subnet
+from hwnas.supernet.supernet import Supernet
+
+__all__ = ["Supernet", "calibrate", "load_subnet", "save_subnet"]

@@ -1,0 +1,60 @@
+"""A subnet on disk: `arch.json` and `weights.safetensors`, from which alone it is rebuilt."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwnas.errors import FormatError
+from hwnas.io import Schema, read_json, read_tensors, write_json, write_tensors
+from hwnas.nets import PlainNetwork, build_network
+from hwnas.nets.norms import BatchNorm
+from hwnas.spaces import Arch, Space, space
+
+SUBNET_SCHEMA = Schema(name="hwnas/subnet", version=1)
+ARCH_FILE, WEIGHTS_FILE = "arch.json", "weights.safetensors"
+
+
+def save_subnet(network: PlainNetwork, of: Space, arch: Arch, folder: Path) -> None:
+    """Write the weights and the architecture of a plain network to a folder."""
+    arrays = {
+        name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()
+    }
+    content = {"arch": arch.to_json(), "options": dict(of.options), "digest": arch.digest}
+    write_tensors(folder / WEIGHTS_FILE, arrays, {"arch": arch.digest})
+    write_json(folder / ARCH_FILE, SUBNET_SCHEMA, content)
+
+
+def load_subnet(folder: Path) -> PlainNetwork:
+    """Return the plain network of a folder, in evaluation mode."""
+    document = read_json(folder / ARCH_FILE, SUBNET_SCHEMA)
+    of, arch = _arch_of(document, folder / ARCH_FILE)
+    arrays, metadata = read_tensors(folder / WEIGHTS_FILE)
+    if metadata.get("arch") != arch.digest:
+        raise FormatError(f"{folder / WEIGHTS_FILE}: holds another architecture's weights")
+    network = build_network(of.network(arch))
+    _drop_absent_statistics(network, set(arrays))
+    missing, unexpected = network.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False
+    )
+    if missing or unexpected:
+        raise FormatError(
+            f"{folder / WEIGHTS_FILE}: lacks {sorted(missing)[:3]}, has {sorted(unexpected)[:3]}"
+        )
+    return network.eval()
+
+
+def _arch_of(document: dict[str, Any], path: Path) -> tuple[Space, Arch]:
+    arch = document.get("arch")
+    if not isinstance(arch, dict) or not isinstance(arch.get("space"), str):
+        raise FormatError(f"{path}: has no architecture")
+    of = space(arch["space"], **document.get("options", {}))
+    return of, of.arch_from_json(arch, str(path))
+
+
+def _drop_absent_statistics(network: nn.Module, present: set[str]) -> None:
+    for name, module in network.named_modules():
+        if isinstance(module, BatchNorm) and f"{name}.running_mean" not in present:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False

@@ -1,0 +1,139 @@
+"""The supernet of a space: shared weights for every slot, run and cut at any architecture."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hwnas.errors import HwnasError
+from hwnas.nets.build import build_block
+from hwnas.nets.network import PlainNetwork, run_blocks
+from hwnas.sharing.shared import Shared
+from hwnas.spaces import Arch, Network, Space
+from hwnas.supernet.calibrate import calibrate, statistics_of
+
+
+class Supernet(nn.Module):
+    """All networks of a space in one set of weights.
+
+    `supernet(images, arch)` runs a subnet on the shared weights; `extract(arch)` cuts it out.
+    Subnets normalise by the statistics of the batch until they are calibrated, in both ways.
+    """
+
+    def __init__(self, space: Space, *, seed: int = 0) -> None:
+        super().__init__()
+        self.space = space
+        self._networks: dict[Arch, Network] = {}
+        self._calibrated: dict[Arch, Mapping[str, Tensor]] = {}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.blocks = nn.ModuleDict(
+                {
+                    slot: Shared(covering, space.picks)
+                    for slot, covering in space.covering().items()
+                }
+            )
+
+    def forward(self, images: Tensor, arch: Arch) -> Tensor:
+        """Return the logits of `arch` for images (batch, channels, height, width)."""
+        network = self._network(arch)
+        blocks = self.at(arch)
+        if self.training or not self._calibrated:
+            return run_blocks(blocks.values(), images, network)
+        before = _set_statistics(blocks, self._calibrated.get(arch, {}))
+        try:
+            return run_blocks(blocks.values(), images, network)
+        finally:
+            _set_statistics(blocks, before)
+
+    def at(self, arch: Arch) -> dict[str, nn.Module]:
+        """Return the plain blocks of `arch` by slot, borrowing the shared weights."""
+        return {
+            placed.slot: self._shared(placed.slot).at(placed.block)
+            for placed in self._network(arch).blocks
+        }
+
+    def extract(self, arch: Arch) -> PlainNetwork:
+        """Return the network of `arch` with its own weights; it knows nothing of the supernet."""
+        description = self._network(arch)
+        with torch.device("meta"):
+            network = PlainNetwork(description, build_block)
+        for placed in description.blocks:
+            network.blocks[placed.slot] = self._shared(placed.slot).take(placed.block)
+        for name, statistics in self._calibrated.get(arch, {}).items():
+            owner, _, statistic = name.rpartition(".")
+            norm = network.get_submodule(owner)
+            setattr(norm, statistic, statistics.clone())
+            norm.num_batches_tracked = torch.zeros((), dtype=torch.long)  # type: ignore[assignment]
+            norm.track_running_stats = True  # type: ignore[assignment]
+        return network.train(self.training)
+
+    def calibrate(self, arch: Arch, batches: Iterable[Tensor]) -> None:
+        """Measure the batch-norm statistics of `arch`; evaluation and `extract` then use them.
+
+        They are forgotten when training goes on, because they describe the present weights.
+        """
+        network = self.extract(arch)
+        calibrate(network, batches)
+        self._calibrated[arch] = statistics_of(network)
+
+    def train(self, mode: bool = True) -> "Supernet":
+        """Set the mode; training forgets calibrated statistics."""
+        if mode:
+            self._forget_calibration()
+        return super().train(mode)
+
+    def _network(self, arch: Arch) -> Network:
+        network = self._networks.get(arch)
+        if network is None:
+            network = self._networks[arch] = self.space.network(arch)
+        return network
+
+    def _shared(self, slot: str) -> Shared:
+        shared = self.blocks[slot]
+        assert isinstance(shared, Shared)
+        return shared
+
+    def _forget_calibration(self) -> None:
+        self._calibrated.clear()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Supernet":  # noqa: ANN401 - as in nn.Module
+        self._forget_calibration()
+        return super()._apply(fn, recurse)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # noqa: ANN401 - as in nn.Module
+        """Load weights, as in torch; borrowed and calibrated state is dropped."""
+        self._forget_calibration()
+        return super().load_state_dict(state_dict, strict, assign)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_networks": {}, "_calibrated": {}}
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
+        """Refuse DistributedDataParallel, which asks for this first."""
+        raise HwnasError(
+            "a supernet cannot be wrapped in DistributedDataParallel: "
+            "the gradients of borrowed weights would silently not be reduced",
+            "torchrun --nproc-per-node N -m hwnas train ...",
+        )
+
+
+def _set_statistics(
+    blocks: Mapping[str, nn.Module], statistics: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Set the norms' statistics where given and return what they had."""
+    before = {}
+    for slot, block in blocks.items():
+        for name, module in block.named_modules():
+            for statistic in ("running_mean", "running_var"):
+                key = f"blocks.{slot}.{name}.{statistic}"
+                if key in statistics:
+                    before[key] = getattr(module, statistic)
+                    setattr(module, statistic, statistics[key])
+    return before
+
+
