@@ -57,9 +57,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the attended map."""
-        q, k, v = (
-            self._split(part) for part in (self.q(x), self.k(x), self.local(self.v(x)))
-        )
+        q, k, v = (self._split(part) for part in (self.q(x), self.k(x), self.local(self.v(x))))
         scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
         scores = scores + self._position_bias(isqrt(scores.shape[-1]))
         attention = self.after(self.before(scores).softmax(-1))

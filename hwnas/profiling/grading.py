@@ -4,6 +4,7 @@ A: repeats within half a percent. B: within one to two. C: for orders of magnitu
 D: only kept because somebody insisted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwnas.profiling.machine import BUSY_LIMIT, STEAL_LIMIT
@@ -17,10 +18,18 @@ class _Finding:
 
 
 def grade(
-    latency: Latency, *, settings: Settings, conditions: Conditions
+    latency: Latency,
+    *,
+    settings: Settings,
+    conditions: Conditions,
+    refusals: Sequence[str] = (),
 ) -> tuple[Grade, list[str]]:
-    """Return the grade of a latency and the reasons that it is not better."""
+    """Return the grade of a latency and the reasons that it is not better.
+
+    `refusals` are those of a pre-flight that was overruled.
+    """
     findings = [
+        *(_Finding(caps_at="C", reason=f"forced although {reason}") for reason in refusals),
         *_about_clock(latency, settings, conditions),
         *_about_spread(latency),
         *_about_disturbance(latency, conditions),

@@ -69,12 +69,22 @@ class Readings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """Whether to measure now; `reasons` hold the numbers."""
+    """Whether to measure now. `refusals` and `cautions` hold the numbers."""
 
-    verdict: Verdict
-    reasons: tuple[str, ...]
+    refusals: tuple[str, ...]
+    cautions: tuple[str, ...]
     readings: Readings
     privilege: Privilege
+
+    @property
+    def verdict(self) -> Verdict:
+        """The conclusion."""
+        return "refused" if self.refusals else "degraded" if self.cautions else "fine"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All that speaks against measuring now, the worst first."""
+        return (*self.refusals, *self.cautions)
 
     @property
     def quiet_cores(self) -> tuple[int, ...]:
@@ -107,10 +117,9 @@ def judge(readings: Readings, *, privilege: Privilege, threads: int = 1) -> Pref
         degraded.append(f"{readings.temperature_c:.0f} C, near thermal throttling")
     if readings.on_battery:
         degraded.append("running on battery")
-    verdict: Verdict = "refused" if refused else "degraded" if degraded else "fine"
     return Preflight(
-        verdict=verdict,
-        reasons=(*refused, *degraded),
+        refusals=tuple(refused),
+        cautions=tuple(degraded),
         readings=readings,
         privilege=privilege,
     )

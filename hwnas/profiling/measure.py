@@ -35,7 +35,7 @@ class Plan:
     block_s: float = 0.5
     reference_every: int = 5
     target: float = 0.005
-    min_runs: int = 27
+    min_runs: int = 54
     max_runs: int = 300
     max_s: float = 3.0
     preempted_ratio: float = 1.05

@@ -84,8 +84,8 @@ def fields(message: memoryview) -> Iterator[Field]:
     at = 0
     while at < len(message):
         start = at
-        tag, at = _varint(message, at)
-        number, kind = tag >> 3, tag & 7
+        head, at = _varint(message, at)
+        number, kind = head >> 3, head & 7
         value: int | memoryview
         if kind == _VARINT:
             value, at = _varint(message, at)
@@ -131,14 +131,14 @@ def without(model: bytes, names: set[str]) -> bytes:
             for part in fields(field.payload)
             if part.number != _GRAPH_INITIALIZER or read_tensor(part.payload).name not in names
         )
-        parts.append(_delimited(_MODEL_GRAPH, kept))
+        parts.append(delimited(_MODEL_GRAPH, kept))
     return b"".join(parts)
 
 
 def with_tensors(skeleton: bytes, tensors: Iterable[Tensor]) -> bytes:
     """Return the model with initialisers added."""
-    added = [_delimited(_GRAPH_INITIALIZER, _encoded_tensor(tensor)) for tensor in tensors]
-    head = _tag(_MODEL_GRAPH, _BYTES) + _encoded_varint(sum(map(len, added)))
+    added = [delimited(_GRAPH_INITIALIZER, _encoded_tensor(tensor)) for tensor in tensors]
+    head = tag(_MODEL_GRAPH, _BYTES) + encoded_varint(sum(map(len, added)))
     return b"".join([skeleton, head, *added])
 
 
@@ -203,21 +203,24 @@ def _is_set(attribute: memoryview, name: str) -> bool:
 
 def _encoded_tensor(tensor: Tensor) -> bytes:
     assert tensor.raw is not None
-    dims = b"".join(_tag(_DIMS, _VARINT) + _encoded_varint(size) for size in tensor.shape)
-    kind = _tag(_TYPE, _VARINT) + _encoded_varint(tensor.dtype)
-    name = _delimited(_NAME, tensor.name.encode())
-    return dims + kind + name + _delimited(_RAW, tensor.raw)
+    dims = b"".join(tag(_DIMS, _VARINT) + encoded_varint(size) for size in tensor.shape)
+    kind = tag(_TYPE, _VARINT) + encoded_varint(tensor.dtype)
+    name = delimited(_NAME, tensor.name.encode())
+    return dims + kind + name + delimited(_RAW, tensor.raw)
 
 
-def _delimited(number: int, payload: bytes) -> bytes:
-    return _tag(number, _BYTES) + _encoded_varint(len(payload)) + payload
+def delimited(number: int, payload: bytes) -> bytes:
+    """Return a field of bytes, text or a message."""
+    return tag(number, _BYTES) + encoded_varint(len(payload)) + payload
 
 
-def _tag(number: int, kind: int) -> bytes:
-    return _encoded_varint(number << 3 | kind)
+def tag(number: int, kind: int) -> bytes:
+    """Return what precedes the value of a field."""
+    return encoded_varint(number << 3 | kind)
 
 
-def _encoded_varint(value: int) -> bytes:
+def encoded_varint(value: int) -> bytes:
+    """Return a non-negative integer in base 128, least significant digits first."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -57,9 +57,7 @@ class Shared(nn.Module):
     def at(self, block: Block) -> nn.Module:
         """Return the plain module of `block`, in step with the shared tensors."""
         borrower = self._borrowers.get(block)
-        if borrower is None or any(
-            loan.full.data_ptr() != loan.address for loan in borrower.loans
-        ):
+        if borrower is None or any(loan.full.data_ptr() != loan.address for loan in borrower.loans):
             borrower = self._borrowers[block] = self._borrow(block)
         for loan in borrower.copies:
             if loan.full._version != loan.version:
@@ -203,9 +201,7 @@ def _collect(loan: _Loan, leaf: Tensor) -> None:
         leaf.grad = None
 
 
-def _full_tensors(
-    covering: list[Block], picks: Mapping[str, str]
-) -> Iterator[tuple[str, Tensor]]:
+def _full_tensors(covering: list[Block], picks: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
     """Yield the union of the tensors of all blocks, each axis at its largest, initialised."""
     sizes: dict[str, list[int]] = {}
     largest: dict[str, tuple[int, Block]] = {}

@@ -128,7 +128,8 @@ class _PartTable:
         layers = np.zeros(len(distinct), np.int64)
         for row, codes in enumerate(chosen[first].tolist()):
             genes = {
-                gene: of[code] for gene, of, code in zip(self.part.genes, choices, codes, strict=True)
+                gene: of[code]
+                for gene, of, code in zip(self.part.genes, choices, codes, strict=True)
             }
             blocks = self.part.blocks(genes)
             layers[row] = len(blocks)

@@ -105,9 +105,7 @@ def _reachable(
 
 def _nothing_found(space: "Space", bounds: Mapping[str, tuple[float, float]]) -> InfeasibleError:
     asked = " and ".join(f"{name} {low:,.0f}..{high:,.0f}" for name, (low, high) in bounds.items())
-    return InfeasibleError(
-        f"found no architecture of {space.name} with {asked}", "widen the range"
-    )
+    return InfeasibleError(f"found no architecture of {space.name} with {asked}", "widen the range")
 
 
 def cost_range(space: "Space", metric: str) -> tuple[int, int]:

@@ -18,9 +18,7 @@ ARCH_FILE, WEIGHTS_FILE = "arch.json", "weights.safetensors"
 
 def save_subnet(network: PlainNetwork, of: Space, arch: Arch, folder: Path) -> None:
     """Write the weights and the architecture of a plain network to a folder."""
-    arrays = {
-        name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()
-    }
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
     content = {"arch": arch.to_json(), "options": dict(of.options), "digest": arch.digest}
     write_tensors(folder / WEIGHTS_FILE, arrays, {"arch": arch.digest})
     write_json(folder / ARCH_FILE, SUBNET_SCHEMA, content)

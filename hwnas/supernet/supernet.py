@@ -29,10 +29,7 @@ class Supernet(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.blocks = nn.ModuleDict(
-                {
-                    slot: Shared(covering, space.picks)
-                    for slot, covering in space.covering().items()
-                }
+                {slot: Shared(covering, space.picks) for slot, covering in space.covering().items()}
             )
 
     def forward(self, images: Tensor, arch: Arch) -> Tensor:
@@ -135,5 +132,3 @@ def _set_statistics(
                     before[key] = getattr(module, statistic)
                     setattr(module, statistic, statistics[key])
     return before
-
-

@@ -61,9 +61,17 @@ class OnnxRuntime:
         path = onnx_path(model, self.name)
         session = open_session(path, provider=self.provider, threads=settings.threads)
         feeds = feeds_for(session, settings.batch)
-        if self.provider == CPU:
-            return CpuSession(call=lambda: session.run(None, feeds))
-        return DeviceSession(session=session, feeds=feeds)
+        opened: Session
+        try:
+            if self.provider == CPU:
+                opened = CpuSession(call=lambda: session.run(None, feeds))
+            else:
+                opened = DeviceSession(session=session, feeds=feeds)
+            opened.run()
+        except _refusals() as error:
+            reason = _first_line(error)
+            raise HwnasError(f"onnxruntime cannot run {path.name}: {reason}") from error
+        return opened
 
 
 @dataclass(slots=True)
@@ -113,7 +121,6 @@ def open_session(
 ) -> Any:  # noqa: ANN401 - onnxruntime is untyped
     """Return an onnxruntime.InferenceSession as it is measured everywhere here."""
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -124,18 +131,9 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     providers = [provider] if provider == CPU else [provider, CPU]
-    refusals = (
-        state.Fail,
-        state.InvalidArgument,
-        state.InvalidGraph,
-        state.InvalidProtobuf,
-        state.NoSuchFile,
-        state.NotImplemented,
-        state.RuntimeException,
-    )
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except refusals as error:
+    except _refusals() as error:
         raise HwnasError(f"onnxruntime cannot load {path.name}: {_first_line(error)}") from error
 
 
@@ -147,6 +145,20 @@ def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onn
             raise HwnasError(f"input {spec.name!r} is a {spec.type}: not supported")
         feeds[spec.name] = fixed_input(concrete_shape(spec.shape, batch), _DTYPES[spec.type])
     return feeds
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
 
 
 def _first_line(error: Exception) -> str:

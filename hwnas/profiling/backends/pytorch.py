@@ -80,8 +80,8 @@ class TorchSession:
             if not self.on_gpu:
                 self.call(self.images)
                 return None
-            start = torch.cuda.Event(enable_timing=True)
-            end = torch.cuda.Event(enable_timing=True)
+            start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             start.record()
             self.call(self.images)
             end.record()

@@ -44,9 +44,7 @@ def mbconv_part(
         side = side_at(genes["resolution"], before)
         cin, placed = genes[f"{previous}.width"], []
         for layer in range(genes[f"{name}.depth"]):
-            block = _mbconv(
-                genes, name, cin, stride if layer == 0 else 1, squeezes, kernel, expand
-            )
+            block = _mbconv(genes, name, cin, stride if layer == 0 else 1, squeezes, kernel, expand)
             placed.append(Placed(f"{name}_{layer}", block, side))
             cin, side = block.cout, block.side_after(side)
         return tuple(placed)

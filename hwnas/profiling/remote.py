@@ -1,0 +1,137 @@
+"""A worker process as seen by whoever gives it work: ask, with a time limit, and survive it."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from hwnas.errors import HwnasError
+
+
+class WorkerError(HwnasError):
+    """A request was not answered: the model is at fault, the worker died, or took too long."""
+
+    def __init__(self, kind: Literal["error", "crash", "timeout"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class RemoteWorker:
+    """A worker process, started when first needed and again after it died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._replies: queue.Queue[str | None] = queue.Queue()
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+    def ask(self, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """Return the reply to a request. Raises WorkerError."""
+        self.send(request)
+        return self.receive(timeout_s=timeout_s)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Send a request whose reply is fetched with `receive`."""
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._crashed() from error
+
+    def receive(self, *, timeout_s: float) -> dict[str, Any]:
+        """Return the reply to the request that was sent. Raises WorkerError."""
+        try:
+            line = self._replies.get(timeout=timeout_s)
+        except queue.Empty as error:
+            self.stop()
+            raise WorkerError("timeout", f"no result after {timeout_s:g} s") from error
+        if line is None:
+            raise self._crashed()
+        reply = json.loads(line)
+        if "error" in reply:
+            raise WorkerError("error", reply["error"])
+        return dict(reply["ok"])
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.close()
+        except BrokenPipeError:  # a request that it will not read any more
+            pass
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            self._errors.seek(0)
+            self._errors.truncate()
+            self._replies = queue.Queue()
+            self._process = _start(self._errors.fileno())
+            reader = threading.Thread(
+                target=_read, args=(self._process, self._replies), daemon=True
+            )
+            reader.start()
+        return self._process
+
+    def _crashed(self) -> WorkerError:
+        assert self._process is not None
+        code = self._process.wait()
+        self.stop()
+        self._errors.seek(0)
+        words = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
+        ending = f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        last = f": {words[-1][:300]}" if words else ""
+        return WorkerError("crash", f"the measuring process died ({ending}){last}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._errors.close()
+
+
+def _start(stderr: int) -> "subprocess.Popen[str]":
+    # Its own session: an autogroup of its own, and Ctrl-C reaches only the one that asks.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "hwnas.profiling.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _read(process: "subprocess.Popen[str]", replies: "queue.Queue[str | None]") -> None:
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            replies.put(line)
+    replies.put(None)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

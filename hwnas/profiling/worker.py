@@ -1,0 +1,197 @@
+"""The process that runs models, so that a runtime that crashes takes nothing else with it.
+
+Reads one JSON request a line from standard input and answers with one line. Only explained errors
+are answered; any other ends the process, and whoever asked reads the last words on stderr.
+"""
+
+import ctypes
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from hwnas.errors import HwnasError
+from hwnas.profiling.backends import BuildCall, Session, backend
+from hwnas.profiling.backends.base import ModelSource
+from hwnas.profiling.energy import energy_per_run_mj
+from hwnas.profiling.machine import CpuTimes, available_cores, cpu_times, shares_between
+from hwnas.profiling.measure import Plan, measure
+from hwnas.profiling.privilege import Held, privileged
+from hwnas.profiling.records import Conditions, Settings
+
+Request = dict[str, Any]
+_WINDOW_S = 0.3  # shorter, the system's clocks are too coarse to see what others do
+_PR_SET_PDEATHSIG = 1
+
+
+class _Worker:
+    """What is kept between requests: reference sessions and a prepared model."""
+
+    def __init__(self) -> None:
+        self._references: dict[tuple[str, int], Session] = {}
+        self._prepared: Session | None = None
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """Return the reply to a request."""
+        verbs: dict[str, Callable[[Request], dict[str, Any]]] = {
+            "measure": self._measure,
+            "baseline": self._baseline,
+            "memory": self._memory,
+            "prepare": self._prepare,
+            "rate": self._rate,
+        }
+        return verbs[request["op"]](request)
+
+    def _measure(self, request: Request) -> dict[str, Any]:
+        settings = Settings(**request["settings"])
+        session = _open(request)
+        reference = self._reference(request)
+        before, own = cpu_times(), time.process_time()
+        with _privileged(request, settings) as held:
+            latency = measure(
+                session.run,
+                clock=_clock(held, settings),
+                privilege=held.privilege,
+                rest_share=held.rest_share,
+                reference=reference.run,
+                baseline_ms=request.get("baseline_ms"),
+                plan=Plan(**request.get("plan", {})),
+            )
+        conditions = _conditions(before, own)
+        energy = energy_per_run_mj(session.run)
+        session.close()
+        return {
+            "latency": dataclasses.asdict(latency),
+            "conditions": dataclasses.asdict(conditions),
+            "energy_mj": energy,
+        }
+
+    def _baseline(self, request: Request) -> dict[str, Any]:
+        """Time the reference itself, at rest."""
+        settings = Settings(**request["settings"])
+        reference = self._reference(request)
+        with _privileged(request, settings) as held:
+            latency = measure(
+                reference.run,
+                clock=_clock(held, settings),
+                privilege=held.privilege,
+                rest_share=held.rest_share,
+            )
+        return {"reference_ms": latency.median_ms}
+
+    def _memory(self, request: Request) -> dict[str, Any]:
+        """Run the model a few times in this process, which should be fresh."""
+        source_backend = backend(request["backend"])
+        source_backend.version()
+        before = psutil.Process().memory_info().rss
+        session = _open(request)
+        for _ in range(3):
+            session.run()
+        peak = max(_peak_bytes(), before)
+        session.close()
+        return {"peak_mb": round(peak / 2**20, 2), "before_mb": round(before / 2**20, 2)}
+
+    def _prepare(self, request: Request) -> dict[str, Any]:
+        self._prepared = _open(request)
+        for _ in range(5):
+            self._prepared.run()
+        return {}
+
+    def _rate(self, request: Request) -> dict[str, Any]:
+        """Run the prepared model from `start_at` for `seconds`, on one core."""
+        assert self._prepared is not None
+        run, settings = self._prepared.run, Settings(**request["settings"])
+        samples: list[float] = []
+        with _privileged(request, settings) as held:
+            time.sleep(max(0.0, request["start_at"] - time.time()))
+            start = now = time.perf_counter()
+            while now - start < request["seconds"]:
+                run()
+                then, now = now, time.perf_counter()
+                samples.append(round((now - then) * 1e3, 5))
+        return {"elapsed_s": now - start, "samples_ms": samples, "privilege": held.privilege}
+
+    def _reference(self, request: Request) -> Session:
+        name = request["backend"] if backend(request["backend"]).takes == "onnx" else "onnxruntime"
+        threads = request["settings"]["threads"]
+        if (name, threads) not in self._references:
+            settings = Settings(threads=threads)
+            path = Path(request["reference"])
+            self._references[name, threads] = backend(name).open(path, settings=settings)
+        return self._references[name, threads]
+
+
+def main() -> None:
+    """Serve requests until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # runtimes print; what they print is no reply
+    _die_with_parent()
+    worker = _Worker()
+    for line in sys.stdin:
+        try:
+            reply: dict[str, Any] = {"ok": worker.answer(json.loads(line))}
+        except HwnasError as error:
+            reply = {"error": error.message}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def _open(request: Request) -> Session:
+    source: ModelSource
+    if "path" in request["model"]:
+        source = Path(request["model"]["path"])
+    else:
+        source = BuildCall(**request["model"])
+    settings = Settings(**request["settings"])
+    return backend(request["backend"]).open(source, settings=settings)
+
+
+def _privileged(request: Request, settings: Settings) -> Any:  # noqa: ANN401 - a context manager
+    return privileged(
+        threads=settings.threads,
+        cores=request.get("cores", ()),
+        allowed=request.get("privileges", ("fifo", "autogroup")),
+    )
+
+
+def _clock(held: Held, settings: Settings) -> Literal["wall", "thread_cpu"]:
+    return "thread_cpu" if held.privilege == "none" and settings.threads == 1 else "wall"
+
+
+def _conditions(before: CpuTimes, own_before: float) -> Conditions:
+    """Return what else went on since `before`, not counting this process."""
+    time.sleep(max(0.0, _WINDOW_S - (time.monotonic() - before.at)))
+    own = time.process_time() - own_before
+    busy, steal = shares_between(before, cpu_times(), own_seconds=own)
+    return Conditions(
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        busy_share=sum(busy) / max(available_cores(), 1),
+        steal_share=steal,
+    )
+
+
+def _peak_bytes() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with its parent, so that `kill -9` leaves nothing running."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
