@@ -59,8 +59,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") 
     """Return the error for a name that is not among `known`, naming the nearest ones."""
     known = list(known)
     near = get_close_matches(name, known, n=3, cutoff=0.4)
-    if near:
-        accepted = "did you mean " + " or ".join(near) + "?"
-    else:
-        accepted = "known: " + ", ".join(known)
+    accepted = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return UsageError(f"unknown {kind} {name!r}; {accepted}", hint)

@@ -105,7 +105,6 @@ def state_dict_of(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, T
     tensors = {}
     for name, value in found.items():
         if isinstance(name, str) and isinstance(value, Tensor):
-            for prefix in ("module.", "_orig_mod."):
-                name = name.removeprefix(prefix)
-            tensors[name] = value.detach()
+            plain = name.removeprefix("module.").removeprefix("_orig_mod.")
+            tensors[plain] = value.detach()
     return tensors

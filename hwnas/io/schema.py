@@ -38,7 +38,7 @@ class Schema:
             raise FormatError(f"{origin}: version is {version!r}, expected 1 to {self.version}")
         if version > self.version:
             raise FormatError(
-                f"{origin}: version {version} of {self.name}, this hwnas knows up to {self.version}",
+                f"{origin}: version {version} of {self.name}; accepted: up to {self.version}",
                 "pip install --upgrade hwnas",
             )
         while version < self.version:

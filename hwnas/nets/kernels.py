@@ -33,7 +33,7 @@ def batch_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tens
 
 class _BatchNormSiLU(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,  # noqa: ANN401
         x: Tensor,
         weight: Tensor,
@@ -48,7 +48,7 @@ class _BatchNormSiLU(torch.autograd.Function):
         return F.silu(normed, inplace=True)
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None]:
@@ -75,7 +75,7 @@ class _Depthwise5(torch.autograd.Function):
     """5x5 depthwise convolution; oneDNN has no weight gradient of that width, but one of 3."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,  # noqa: ANN401
         x: Tensor,
         weight: Tensor,
@@ -86,7 +86,7 @@ class _Depthwise5(torch.autograd.Function):
         return F.conv2d(x, weight, None, stride, 2, groups=weight.shape[0])
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
     ) -> tuple[Tensor | None, Tensor | None, None]:
@@ -94,7 +94,9 @@ class _Depthwise5(torch.autograd.Function):
         grad = grad.contiguous(memory_format=torch.channels_last)
         gx = gweight = None
         if ctx.needs_input_grad[0]:
-            gx = _convolution_backward(grad, x, weight, ctx.stride, (2, 2), (True, False))[0]
+            gx = _convolution_backward(
+                grad, x, weight, stride=ctx.stride, padding=(2, 2), wanted=(True, False)
+            )[0]
         if ctx.needs_input_grad[1]:
             gweight = _weight_gradient_5x5(x, grad, ctx.stride)
         return gx, gweight, None
@@ -104,6 +106,7 @@ def _convolution_backward(
     grad: Tensor,
     x: Tensor,
     weight: Tensor,
+    *,
     stride: int,
     padding: tuple[int, int],
     wanted: tuple[bool, bool],
@@ -142,6 +145,6 @@ def _weight_gradient_5x5(x: Tensor, grad: Tensor, stride: int) -> Tensor:
         shifted = flat[column * channels : column * channels + size]
         view = shifted.view(batch, height, padded_width, channels).permute(0, 3, 1, 2)
         result[..., column : column + 3] = _convolution_backward(
-            grad, view, like, stride, (2, 0), (False, True)
+            grad, view, like, stride=stride, padding=(2, 0), wanted=(False, True)
         )[1]
     return result

@@ -64,7 +64,8 @@ class SqueezeExcite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return x times its gates."""
         means = x.mean((2, 3), keepdim=True)
-        return x * F.hardsigmoid(self.expand(F.relu(self.reduce(means))))
+        gates: Tensor = self.expand(F.relu(self.reduce(means)))
+        return x * F.hardsigmoid(gates)
 
 
 class MBConv(nn.Module):
@@ -111,7 +112,8 @@ class MBConv(nn.Module):
             x = F.avg_pool2d(x, self.stride, self.stride, padding=x.shape[-1] % 2)
         if self.shortcut is not None:
             x = self.shortcut(x)
-        return y + x
+        out: Tensor = y + x
+        return out
 
 
 class Classifier(nn.Module):

@@ -61,7 +61,9 @@ class Attention(nn.Module):
         scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
         scores = scores + self._position_bias(isqrt(scores.shape[-1]))
         attention = self.after(self.before(scores).softmax(-1))
-        return self.project(F.silu(self._join(torch.matmul(attention, v), x.shape[-1])))
+        joined = self._join(torch.matmul(attention, v), x.shape[-1])
+        out: Tensor = self.project(F.silu(joined))
+        return out
 
     def _position_bias(self, side: int) -> Tensor:
         table = self.positions.flatten(0, 1).t()

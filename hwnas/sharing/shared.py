@@ -75,10 +75,7 @@ class Shared(nn.Module):
         for name, full, where in self._cuts(block, module):
             plant(module, name, nn.Parameter(cut(full.detach(), where).clone()))
         for name, statistics in self._statistics(block, module):
-            statistics = statistics.clone(memory_format=torch.contiguous_format)
-            module.get_submodule(name.rpartition(".")[0]).register_buffer(
-                name.rpartition(".")[2], statistics
-            )
+            plant_buffer(module, name, statistics.clone())
         for norm in batch_norms(module):
             _set_tracking(norm)
         return module.train(self.training)
@@ -99,7 +96,9 @@ class Shared(nn.Module):
             if not is_view(where):
                 copies.append(loan)
                 if full.requires_grad:
-                    leaf.register_post_accumulate_grad_hook(partial(_collect, loan))
+                    leaf.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                        partial(_collect, loan)
+                    )
             plant(module, name, leaf)
         statistics = dict(self._statistics(block, module))
         for name, norm in module.named_modules():
@@ -138,7 +137,8 @@ class Shared(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Shared":  # noqa: ANN401 - as in nn.Module
         self._borrowers.clear()  # the memory they borrow may move
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _load_from_state_dict(self, *arguments: Any) -> None:  # noqa: ANN401 - as in nn.Module
         self._borrowers.clear()

@@ -49,26 +49,27 @@ class Costs:
 
     def by_kind(self, metric: str) -> dict[str, Counts]:
         """Return the metric for each kind of operation."""
-        total = sum(
-            table.values[rows, METRICS.index(metric)]
-            for table, rows in zip(self._tables, self._rows.T, strict=True)
-        )
-        return {kind: np.asarray(total)[:, index] for index, kind in enumerate(KINDS)}
+        total = np.zeros((len(self), len(KINDS)), np.int64)
+        for table, rows in zip(self._tables, self._rows.T, strict=True):
+            total += table.values[rows, METRICS.index(metric)]
+        return {kind: total[:, index] for index, kind in enumerate(KINDS)}
 
     def by_stage(self, metric: str) -> dict[str, Counts]:
         """Return the metric for each stage."""
         stages: dict[str, Counts] = {}
         for table, rows in zip(self._tables, self._rows.T, strict=True):
             values = table.totals[rows, METRICS.index(metric)]
-            stages[table.part.stage] = stages.get(table.part.stage, 0) + values
+            stage = table.part.stage
+            stages[stage] = stages[stage] + values if stage in stages else values
         return stages
 
     @cached_property
     def layers(self) -> Counts:
         """The number of blocks."""
-        return np.sum(
-            [t.layers[r] for t, r in zip(self._tables, self._rows.T, strict=True)], axis=0
-        )
+        total = np.zeros(len(self), np.int64)
+        for table, rows in zip(self._tables, self._rows.T, strict=True):
+            total += table.layers[rows]
+        return total
 
     def _total(self, metric: int) -> Counts:
         total = np.zeros(len(self._rows), np.int64)
@@ -98,7 +99,7 @@ class _PartTable:
         self._strides = np.array([*np.cumprod([1, *sizes[:-1]])][: len(sizes)], np.int64)
         self._combinations = int(np.prod(sizes, dtype=object)) if sizes else 1
         dense = self._combinations <= _DENSE_LIMIT
-        self._row_of = np.full(self._combinations, -1, np.int32) if dense else None
+        self._row_of = np.full(self._combinations, -1, np.int64) if dense else None
         self._known: dict[int, int] = {}
         self.values = np.zeros((0, len(METRICS), len(KINDS)), np.int64)
         self.totals = np.zeros((0, len(METRICS)), np.int64)
@@ -109,7 +110,7 @@ class _PartTable:
         chosen = codes[:, self._columns]
         combination = chosen @ self._strides if self._columns else np.zeros(len(codes), np.int64)
         if self._row_of is not None:
-            rows = self._row_of[combination]
+            rows: Counts = self._row_of[combination]
             if (rows < 0).any():
                 self._add(chosen[rows < 0], combination[rows < 0])
                 rows = self._row_of[combination]
@@ -140,7 +141,7 @@ class _PartTable:
         self.values = np.concatenate([self.values, values])
         self.totals = np.concatenate([self.totals, values.sum(2)])
         self.layers = np.concatenate([self.layers, layers])
-        new_rows = np.arange(start, start + len(distinct), dtype=np.int32)
+        new_rows = np.arange(start, start + len(distinct))
         if self._row_of is not None:
             self._row_of[distinct] = new_rows
         else:

@@ -277,20 +277,22 @@ def _listed(choices: Sequence[Value]) -> str:
 def _check_genes(genes: Mapping[str, Sequence[Value]], requires: Mapping[str, Requires]) -> None:
     if not genes:
         raise UsageError("a space needs at least one gene")
-    seen: set[str] = set()
     for gene, values in genes.items():
         if isinstance(values, str) or not len(values):
             raise UsageError(f"gene {gene!r} needs a sequence of values, got {values!r}")
         if len(set(values)) != len(values):
             raise UsageError(f"gene {gene!r} repeats a value: {list(values)}")
-        condition = requires.get(gene)
-        if condition is not None:
-            if condition.on not in seen:
-                raise UsageError(f"gene {gene!r} requires {condition.on!r}, which must come before")
-            for value in condition.values:
-                if value not in genes[condition.on]:
-                    raise UsageError(f"gene {gene!r} requires {condition.on} = {value!r}: no value")
-        seen.add(gene)
-    for gene in requires:
-        if gene not in genes:
-            raise unknown_name("gene in requires", gene, genes)
+    _check_requires(genes, requires)
+
+
+def _check_requires(genes: Mapping[str, Sequence[Value]], requires: Mapping[str, Requires]) -> None:
+    order = list(genes)
+    for gene, condition in requires.items():
+        for name in (gene, condition.on):
+            if name not in genes:
+                raise unknown_name("gene in requires", name, genes)
+        if order.index(condition.on) >= order.index(gene):
+            raise UsageError(f"gene {gene!r} requires {condition.on!r}, which must come before")
+        for value in condition.values:
+            if value not in genes[condition.on]:
+                raise UsageError(f"gene {gene!r} requires {condition.on} = {value!r}: no value")

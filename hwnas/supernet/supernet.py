@@ -60,10 +60,10 @@ class Supernet(nn.Module):
             network.blocks[placed.slot] = self._shared(placed.slot).take(placed.block)
         for name, statistics in self._calibrated.get(arch, {}).items():
             owner, _, statistic = name.rpartition(".")
-            norm = network.get_submodule(owner)
+            norm: Any = network.get_submodule(owner)
             setattr(norm, statistic, statistics.clone())
-            norm.num_batches_tracked = torch.zeros((), dtype=torch.long)  # type: ignore[assignment]
-            norm.track_running_stats = True  # type: ignore[assignment]
+            norm.num_batches_tracked = torch.zeros((), dtype=torch.long)
+            norm.track_running_stats = True
         return network.train(self.training)
 
     def calibrate(self, arch: Arch, batches: Iterable[Tensor]) -> None:
@@ -97,7 +97,8 @@ class Supernet(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Supernet":  # noqa: ANN401 - as in nn.Module
         self._forget_calibration()
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

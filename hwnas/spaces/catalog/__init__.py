@@ -1,4 +1,4 @@
-"""The declared spaces. Each file holds declarations only: no torch, and no code elsewhere for it."""
+"""The declared spaces. Each file holds declarations only, and no code elsewhere is for its sake."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def space(name: str, **options: Any) -> Space:  # noqa: ANN401 - each space decl
     """Return a declared space; options are its declaration's (classes, channels, scaling ...)."""
     if name not in SPACES:
         raise unknown_name("space", name, SPACES, hint="hwnas space list")
-    accepted = SPACES[name].__kwdefaults__
+    accepted = SPACES[name].__kwdefaults__ or {}
     for option in options:
         if option not in accepted:
             raise unknown_name(f"option of space {name}", option, accepted)

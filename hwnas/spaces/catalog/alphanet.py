@@ -21,7 +21,8 @@ def alphanet(*, classes: int = 1000, channels: int = 3) -> Space:
         "resolution": (192, 224, 256, 288),
         "stem.width": (16, 24),
     }
-    parts, before, previous = [stem_part(channels)], (2,), "stem"
+    parts, previous = [stem_part(channels)], "stem"
+    before: tuple[int, ...] = (2,)
     for stage, (widths, depths, expansions, stride, squeezes) in STAGES.items():
         genes[f"{stage}.width"] = widths
         genes[f"{stage}.depth"] = depths

@@ -176,7 +176,8 @@ def nasvit_paper(*, classes: int = 1000, channels: int = 3, scaling: str = "swit
 def _conv_parts(
     channels: int, *, mb3_kernel: int | None
 ) -> tuple[list[Part], tuple[int, ...], str]:
-    parts, before, previous = [stem_part(channels)], (2,), "stem"
+    parts, previous = [stem_part(channels)], "stem"
+    before: tuple[int, ...] = (2,)
     for stage, (stride, squeezes) in CONV_STAGES.items():
         parts.append(
             mbconv_part(

@@ -1,6 +1,7 @@
 """Stages that several declared spaces are made of: each function returns one part of a network."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from hwnas.spaces.blocks import Block, Classifier, MBConv, Placed, Stem, round_to_8, strided
 from hwnas.spaces.space import Genes, Part
@@ -38,13 +39,15 @@ def mbconv_part(
 
     `previous` is the stage whose width comes in, `before` the strides of all earlier layers.
     """
-    genes = _genes(name, previous, kernel, expand)
+    fixed = _Fixed(kernel, expand)
+    genes = _genes(name, previous, fixed)
 
     def blocks(genes: Genes) -> tuple[Placed, ...]:
         side = side_at(genes["resolution"], before)
         cin, placed = genes[f"{previous}.width"], []
         for layer in range(genes[f"{name}.depth"]):
-            block = _mbconv(genes, name, cin, stride if layer == 0 else 1, squeezes, kernel, expand)
+            step = stride if layer == 0 else 1
+            block = _mbconv(genes, name, cin, stride=step, squeezes=squeezes, fixed=fixed)
             placed.append(Placed(f"{name}_{layer}", block, side))
             cin, side = block.cout, block.side_after(side)
         return tuple(placed)
@@ -69,12 +72,13 @@ def transformer_part(
     `transformer(genes, side)` describes the transformer layers; depth counts the MBConv.
     """
     more = tuple(f"{name}.{gene}" for gene in more_genes)
-    genes = _genes(name, previous, kernel, expand) + more
+    fixed = _Fixed(kernel, expand)
+    genes = _genes(name, previous, fixed) + more
 
     def blocks(genes: Genes) -> tuple[Placed, ...]:
         side = side_at(genes["resolution"], before)
         cin = genes[f"{previous}.width"]
-        first = _mbconv(genes, name, cin, stride, squeezes, kernel, expand)
+        first = _mbconv(genes, name, cin, stride=stride, squeezes=squeezes, fixed=fixed)
         after = first.side_after(side)
         layers = transformer(genes, after)
         return (
@@ -99,30 +103,31 @@ def classifier_part(*, previous: str, before: Sequence[int], classes: int) -> Pa
     return Part("head", ("resolution", f"{previous}.width", "pool.width"), blocks)
 
 
-def _genes(name: str, previous: str, kernel: int | None, expand: int | None) -> tuple[str, ...]:
+class _Fixed(NamedTuple):
+    """Kernel and expansion of a stage's MBConvs where they are no genes."""
+
+    kernel: int | None
+    expand: int | None
+
+
+def _genes(name: str, previous: str, fixed: _Fixed) -> tuple[str, ...]:
     genes = ["resolution", f"{previous}.width", f"{name}.width", f"{name}.depth"]
-    if kernel is None:
+    if fixed.kernel is None:
         genes.append(f"{name}.kernel")
-    if expand is None:
+    if fixed.expand is None:
         genes.append(f"{name}.expand")
     return tuple(genes)
 
 
 def _mbconv(
-    genes: Genes,
-    name: str,
-    cin: int,
-    stride: int,
-    squeezes: bool,
-    kernel: int | None,
-    expand: int | None,
+    genes: Genes, name: str, cin: int, *, stride: int, squeezes: bool, fixed: _Fixed
 ) -> MBConv:
-    ratio = genes[f"{name}.expand"] if expand is None else expand
+    ratio = genes[f"{name}.expand"] if fixed.expand is None else fixed.expand
     return MBConv(
         cin=cin,
         cout=genes[f"{name}.width"],
         mid=round_to_8(cin * ratio) if ratio > 1 else cin,
-        kernel=genes[f"{name}.kernel"] if kernel is None else kernel,
+        kernel=genes[f"{name}.kernel"] if fixed.kernel is None else fixed.kernel,
         stride=stride,
         expands=ratio > 1,
         squeezes=squeezes,
