@@ -18,7 +18,7 @@ _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
-_NODE_INPUT, _NODE_OPERATOR, _NODE_ATTRIBUTE = 1, 4, 5
+_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OPERATOR, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_NAME, _ATTRIBUTE_INT = 1, 3
 _DIMS, _TYPE, _FLOATS, _NAME, _RAW, _LOCATION = 1, 2, 4, 8, 9, 14
 
@@ -117,6 +117,18 @@ def uses(model: bytes) -> dict[str, Use]:
                 for name, use in _uses_of_node(field.payload):
                     first.setdefault(name, use)
     return first
+
+
+def nodes(model: bytes) -> list[tuple[str, list[str]]]:
+    """Return the name and the outputs of each node of the main graph."""
+    found = []
+    for graph in _graphs(model):
+        for field in fields(graph):
+            if field.number == _GRAPH_NODE:
+                parts = list(fields(field.payload))
+                name = next((part.text for part in parts if part.number == _NODE_NAME), "")
+                found.append((name, [part.text for part in parts if part.number == _NODE_OUTPUT]))
+    return found
 
 
 def without(model: bytes, names: set[str]) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 from hwnas.errors import FormatError
 from hwnas.io import Schema, canonical_json, write_atomic
 from hwnas.profiling import onnxwire
-from hwnas.profiling.records import ArchJson, arch_digest
+from hwnas.profiling.records import ArchJson, Settings, arch_digest
 from hwnas.profiling.weights import Spec, describe, generate
 
 SCHEMA = Schema(name="hwnas/pack", version=1)
@@ -126,6 +126,28 @@ def build_model(pack: Pack, model: PackedModel) -> bytes:
             f"expected {model.sha256[:12]}"
         )
     return built
+
+
+class PackProvider:
+    """Makes the models of a pack for `driver.profile`; the last one is kept for other settings."""
+
+    def __init__(self, pack: Pack) -> None:
+        self._pack = pack
+        self._last: tuple[PackedModel, bytes] | None = None
+
+    def __call__(self, arch: ArchJson, settings: Settings) -> bytes:
+        """Return the ONNX file of an architecture; runtimes make bf16 of the fp32 model."""
+        precision = "fp32" if settings.precision == "bf16" else settings.precision
+        model = self._pack.find(arch, precision)
+        if model is None:
+            there = sorted({model.precision for model in self._pack.models})
+            raise FormatError(
+                f"{self._pack.path}: no {precision} model of {arch_digest(arch)[:12]}; "
+                f"precisions in the pack: {', '.join(there)}"
+            )
+        if self._last is None or self._last[0] != model:
+            self._last = (model, build_model(self._pack, model))
+        return self._last[1]
 
 
 def check_pack(pack: Pack) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -28,7 +29,7 @@ class RemoteWorker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._replies: queue.Queue[str | None] = queue.Queue()
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - by __exit__
 
     def ask(self, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         """Return the reply to a request. Raises WorkerError."""
@@ -68,10 +69,8 @@ class RemoteWorker:
         process.wait()
         assert process.stdin is not None
         assert process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # a request that it will not read any more
             process.stdin.close()
-        except BrokenPipeError:  # a request that it will not read any more
-            pass
 
     def _running(self) -> "subprocess.Popen[str]":
         if self._process is None:
