@@ -16,6 +16,7 @@ from typing import Any, Literal
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.profiling import machine
 from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.grading import grade
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.measure import Plan
@@ -143,7 +144,7 @@ def profile(
     when more than a tenth of the jobs failed.
     """
     options = options or Options()
-    versions = {name: backend(name).version() for name in {job.backend for job in jobs}}
+    versions = _versions(jobs)
     device = machine.device(name=options.device_name)
     with ExitStack() as stack:
         stack.enter_context(device_lock(device.fingerprint, folder=options.lock_folder))
@@ -254,8 +255,8 @@ class _Bench:
             seconds=self.options.throughput_s,
             timeout_s=self.options.timeout_s,
         )
-        readings = self.preflight.readings
-        return measured.latency, readings.conditions, measured.per_s * job.settings.batch
+        conditions = self._conditions(measured.conditions)
+        return measured.latency, conditions, measured.per_s * job.settings.batch
 
     def _baseline(self, job: Job, request: dict[str, Any]) -> float:
         """Return what the reference took at first, in this profile or in this session."""
@@ -351,6 +352,13 @@ def _run_all(
                     eta_s=elapsed / done * (len(todo) - done),
                 )
             )
+
+
+def _versions(jobs: Sequence[Job]) -> dict[str, str]:
+    """Return the versions of the backends; raises if one cannot do what is asked of it."""
+    for job in jobs:
+        check_precision(backend(job.backend), job.settings)
+    return {name: backend(name).version() for name in sorted({job.backend for job in jobs})}
 
 
 def _known(output: Path, fingerprint: str) -> Profile | None:

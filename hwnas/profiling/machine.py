@@ -178,6 +178,12 @@ def shares_between(
     return shares, max(0.0, after.steal - before.steal) / total
 
 
+def conditions_since(before: CpuTimes, *, own_seconds: float) -> Conditions:
+    """Return what others did since `before`; `own_seconds` of processor time were ours."""
+    busy, steal = shares_between(before, cpu_times(), own_seconds=own_seconds)
+    return Conditions(load=_load(), busy_share=sum(busy) / len(busy), steal_share=steal)
+
+
 def available_cores() -> int:
     """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):

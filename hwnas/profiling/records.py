@@ -239,7 +239,8 @@ def _checked(adapter: "TypeAdapter[T]", document: dict[str, Any], origin: str) -
     from pydantic import ValidationError
 
     try:
-        return adapter.validate_python(document)
+        # Strict about JSON's types, not about Python's.
+        return adapter.validate_json(canonical_json(document))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "record"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Times = NDArray[np.float64]
 
 _MAD_TO_SIGMA = 1.4826
+_NEAR = 0.005
 _MEDIAN_INEFFICIENCY = 1.253  # standard error of a median over that of a mean, for normal noise
 
 
@@ -23,12 +24,12 @@ class Summary:
 
 
 def trimmed(times: Times) -> Times:
-    """Return the times within three robust standard deviations of the median."""
+    """Return the times within three robust standard deviations of the median, or near it."""
     centre = np.median(times)
     deviation = np.abs(times - centre)
     limit = 3 * _MAD_TO_SIGMA * np.median(deviation)
-    # More than half of the times can be equal: a coarse clock.
-    kept: Times = times[deviation <= max(limit, 1e-9 * abs(centre))]
+    # Where most times agree to a thousandth, or are equal, the rest is no outlier for that.
+    kept: Times = times[deviation <= max(limit, _NEAR * abs(centre))]
     return kept
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.profiling.machine import available_cores
-from hwnas.profiling.records import Latency
+from hwnas.profiling.machine import available_cores, conditions_since, cpu_times
+from hwnas.profiling.records import Conditions, Latency
 from hwnas.profiling.remote import RemoteWorker
 from hwnas.profiling.statistics import summarise
 
@@ -26,6 +26,7 @@ class Throughput:
 
     per_s: float
     latency: Latency
+    conditions: Conditions
 
 
 def measure_throughput(
@@ -48,18 +49,21 @@ def measure_throughput(
             worker.send({**one, "op": "prepare"})
         for worker in crew:
             worker.receive(timeout_s=timeout_s)
+        before = cpu_times()
         start_at = time.time() + _START_IN_S
         for worker, one in zip(crew, requests, strict=True):
             worker.send({**one, "op": "rate", "start_at": start_at, "seconds": seconds})
         replies = [worker.receive(timeout_s=timeout_s + seconds) for worker in crew]
-    return _combined(replies)
+    conditions = conditions_since(before, own_seconds=sum(reply["own_s"] for reply in replies))
+    return _combined(replies, conditions)
 
 
-def _combined(replies: list[dict[str, Any]]) -> Throughput:
+def _combined(replies: list[dict[str, Any]], conditions: Conditions) -> Throughput:
     samples = [ms for reply in replies for ms in reply["samples_ms"]]
     shown = [samples[i] for i in _evenly(len(samples))]
     summary = summarise(np.array(shown))
     return Throughput(
+        conditions=conditions,
         per_s=sum(len(reply["samples_ms"]) / reply["elapsed_s"] for reply in replies),
         latency=Latency(
             samples_ms=shown,

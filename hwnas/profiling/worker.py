@@ -21,7 +21,7 @@ from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall, Session, backend
 from hwnas.profiling.backends.base import ModelSource
 from hwnas.profiling.energy import energy_per_run_mj
-from hwnas.profiling.machine import CpuTimes, available_cores, cpu_times, shares_between
+from hwnas.profiling.machine import CpuTimes, conditions_since, cpu_times
 from hwnas.profiling.measure import Plan, measure
 from hwnas.profiling.privilege import Held, privileged
 from hwnas.profiling.records import Conditions, Settings
@@ -35,7 +35,7 @@ class _Worker:
     """What is kept between requests: reference sessions and a prepared model."""
 
     def __init__(self) -> None:
-        self._references: dict[tuple[str, int], Session] = {}
+        self._references: dict[str, Session] = {}
         self._prepared: Session | None = None
 
     def answer(self, request: Request) -> dict[str, Any]:
@@ -109,6 +109,7 @@ class _Worker:
         assert self._prepared is not None
         run, settings = self._prepared.run, Settings(**request["settings"])
         samples: list[float] = []
+        own = time.process_time()
         with _privileged(request, settings) as held:
             time.sleep(max(0.0, request["start_at"] - time.time()))
             start = now = time.perf_counter()
@@ -116,16 +117,20 @@ class _Worker:
                 run()
                 then, now = now, time.perf_counter()
                 samples.append(round((now - then) * 1e3, 5))
-        return {"elapsed_s": now - start, "samples_ms": samples, "privilege": held.privilege}
+        return {
+            "elapsed_s": now - start,
+            "own_s": time.process_time() - own,
+            "samples_ms": samples,
+            "privilege": held.privilege,
+        }
 
     def _reference(self, request: Request) -> Session:
         name = request["backend"] if backend(request["backend"]).takes == "onnx" else "onnxruntime"
-        threads = request["settings"]["threads"]
-        if (name, threads) not in self._references:
-            settings = Settings(threads=threads)
+        if name not in self._references:
+            # One thread always: two pools of spinning threads would be in each other's way.
             path = Path(request["reference"])
-            self._references[name, threads] = backend(name).open(path, settings=settings)
-        return self._references[name, threads]
+            self._references[name] = backend(name).open(path, settings=Settings())
+        return self._references[name]
 
 
 def main() -> None:
@@ -169,12 +174,7 @@ def _conditions(before: CpuTimes, own_before: float) -> Conditions:
     """Return what else went on since `before`, not counting this process."""
     time.sleep(max(0.0, _WINDOW_S - (time.monotonic() - before.at)))
     own = time.process_time() - own_before
-    busy, steal = shares_between(before, cpu_times(), own_seconds=own)
-    return Conditions(
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        busy_share=sum(busy) / max(available_cores(), 1),
-        steal_share=steal,
-    )
+    return conditions_since(before, own_seconds=own)
 
 
 def _peak_bytes() -> int:
