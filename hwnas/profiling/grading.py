@@ -63,7 +63,7 @@ def _about_spread(latency: Latency) -> list[_Finding]:
     text = f"median known to +-{width:.1%} after {latency.n} runs"
     findings.append(_by_size(width, (0.0075, 0.015, 0.05), text))
     lost = 1 - latency.kept_share
-    findings.append(_by_size(lost, (0.15, 0.25, 0.4), f"{lost:.0%} of the runs were outliers"))
+    findings.append(_by_size(lost, (0.35, 0.45, 0.5), f"{lost:.0%} of the runs were outliers"))
     return findings
 
 

@@ -1,0 +1,168 @@
+"""The protocol against a machine whose clocks the test moves by hand."""
+
+import pytest
+
+from hwnas.profiling.measure import Clocks, Plan, measure
+
+
+class Machine:
+    """A simulated computer: running a model moves its clocks."""
+
+    def __init__(self):
+        self.wall = self.thread = self.process = 0.0
+        self.slept = 0.0
+        self.log = []
+
+    def clocks(self):
+        return Clocks(
+            wall=lambda: self.wall,
+            thread=lambda: self.thread,
+            process=lambda: self.process,
+            sleep=self.sleep,
+        )
+
+    def sleep(self, seconds):
+        self.slept += seconds
+        self.wall += seconds
+
+    def model(self, name, ms, *, preempted=lambda run: 0.0, elsewhere=False):
+        runs = 0
+
+        def run():
+            nonlocal runs
+            time_ms = ms(runs) if callable(ms) else ms
+            self.wall += (time_ms + preempted(runs)) / 1e3
+            self.process += time_ms / 1e3
+            if not elsewhere:
+                self.thread += time_ms / 1e3
+            self.log.append(name)
+            runs += 1
+
+        return run
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def jitter(ms, share=0.002):
+    return lambda run: ms * (1 + share * ((run * 7919) % 11 - 5) / 5)
+
+
+def test_the_median_of_a_steady_model(machine):
+    result = measure(machine.model("m", jitter(5.0)), clock="wall", clocks=machine.clocks())
+    assert result.median_ms == pytest.approx(5.0, rel=2e-3)
+    assert result.clock == "wall"
+    assert result.half_width <= 0.005
+    assert result.n == len(result.samples_ms) == 54
+
+
+def test_warm_up_and_first_runs_of_blocks_are_dropped(machine):
+    plan = Plan(warmup_runs=5, warmup_s=0.0, block_runs=10, min_runs=18)
+    cold = [0, 1, 2, 3, 4, 5, 15]
+    run = machine.model("m", lambda i: 9.0 if i in cold else 5.0)
+    result = measure(run, clock="wall", plan=plan, clocks=machine.clocks())
+    assert result.samples_ms == [5.0] * 18
+
+
+def test_a_noisy_model_is_run_until_the_cap(machine):
+    run = machine.model("m", jitter(1.0, share=0.9))
+    result = measure(run, clock="wall", plan=Plan(max_runs=100), clocks=machine.clocks())
+    assert 100 <= result.n < 110
+    assert result.half_width > 0.005
+
+
+def test_a_slow_model_is_stopped_by_the_clock(machine):
+    run = machine.model("m", jitter(900.0, share=0.9))
+    result = measure(run, clock="wall", plan=Plan(max_s=4.0), clocks=machine.clocks())
+    assert 2 <= result.n <= 6
+
+
+def test_preempted_runs_are_repeated(machine):
+    run = machine.model("m", jitter(5.0), preempted=lambda i: 4.0 if i % 4 == 0 else 0.0)
+    result = measure(run, clock="wall", clocks=machine.clocks())
+    assert result.median_ms == pytest.approx(5.0, rel=2e-3)
+    assert result.preempted >= 10
+    assert result.n >= 54
+    assert max(result.samples_ms) < 5.1
+
+
+def test_processor_time_is_not_disturbed_by_others(machine):
+    run = machine.model("m", jitter(5.0), preempted=lambda i: 30.0)
+    result = measure(run, clock="thread_cpu", clocks=machine.clocks())
+    assert result.clock == "thread_cpu"
+    assert result.median_ms == pytest.approx(5.0, rel=2e-3)
+    assert result.preempted == 0
+
+
+def test_always_preempted_runs_are_better_than_none(machine):
+    plan = Plan(max_runs=20)
+    run = machine.model("m", 5.0, preempted=lambda i: 5.0)
+    result = measure(run, clock="wall", plan=plan, clocks=machine.clocks())
+    assert result.median_ms == pytest.approx(10.0)
+    assert result.preempted == result.n
+
+
+def test_work_of_another_thread_is_timed_by_the_wall(machine):
+    run = machine.model("m", jitter(5.0), elsewhere=True)
+    result = measure(run, clock="thread_cpu", clocks=machine.clocks())
+    assert result.clock == "wall"
+    assert result.median_ms == pytest.approx(5.0, rel=2e-3)
+    assert result.preempted == 0
+
+
+def test_a_device_with_its_own_clock_is_believed(machine):
+    inner = machine.model("m", 5.0)
+
+    def run():
+        inner()
+        return 3.25
+
+    result = measure(run, clock="wall", clocks=machine.clocks())
+    assert result.clock == "device"
+    assert result.median_ms == 3.25
+
+
+def test_the_reference_is_run_before_between_and_after(machine):
+    plan = Plan(warmup_runs=5, warmup_s=0.0, min_runs=54, reference_every=5)
+    model, reference = machine.model("m", jitter(5.0)), machine.model("r", 1.0)
+    measure(model, clock="wall", reference=reference, plan=plan, clocks=machine.clocks())
+    blocks = "".join(machine.log[5::10])
+    assert blocks == "rmmmmmrmr"
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(1.0, 1.0), (1.005, 1.0), (1.1, 1.1), (0.9, 0.9)])
+def test_drift_beyond_a_hundredth_is_divided_out(machine, factor, scale):
+    result = measure(
+        machine.model("m", 5.0 * factor),
+        clock="wall",
+        reference=machine.model("r", 1.0 * factor),
+        baseline_ms=1.0,
+        clocks=machine.clocks(),
+    )
+    assert result.reference_drift == pytest.approx(factor - 1)
+    assert result.scale == pytest.approx(scale)
+    assert result.median_ms == pytest.approx(5.0 * factor / scale)
+    assert result.samples_ms[0] == pytest.approx(5.0 * factor)
+
+
+def test_without_a_baseline_nothing_is_scaled(machine):
+    reference = machine.model("r", 2.0)
+    run = machine.model("m", 5.0)
+    result = measure(run, clock="wall", reference=reference, clocks=machine.clocks())
+    assert result.reference_ms == pytest.approx(2.0)
+    assert result.reference_drift is None
+    assert result.scale == 1.0
+
+
+def test_real_time_threads_leave_the_core_for_a_while(machine):
+    run = machine.model("m", 5.0)
+    measure(run, clock="wall", rest_share=0.2, clocks=machine.clocks())
+    busy = 5.0 * 10 / 1e3 * 6
+    assert machine.slept == pytest.approx(busy * 0.25)
+
+
+def test_samples_are_rounded_to_hundredths_of_microseconds(machine):
+    result = measure(machine.model("m", 1 / 3), clock="wall", clocks=machine.clocks())
+    assert set(result.samples_ms) == {0.33333}

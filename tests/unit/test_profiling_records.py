@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from hwnas.errors import FormatError
+from hwnas.profiling.records import (
+    Failure,
+    Latency,
+    Record,
+    Settings,
+    record_from,
+    record_json,
+    record_key,
+)
+
+
+def latency(**changes):
+    values = {
+        "samples_ms": [1.0, 1.1, 1.2],
+        "median_ms": 1.1,
+        "p90_ms": 1.18,
+        "p99_ms": 1.198,
+        "n": 3,
+        "kept_share": 1.0,
+        "preempted": 0,
+        "half_width": 0.01,
+        "clock": "wall",
+        "privilege": "fifo",
+    }
+    return Latency(**{**values, **changes})
+
+
+def record(**changes):
+    values = {
+        "arch": {"space": "toy", "genes": {"d": 1}, "digest": "ab"},
+        "backend": "onnxruntime",
+        "backend_version": "1.0",
+        "settings": Settings(),
+        "measured_at": 10.0,
+        "latency": latency(),
+        "grade": "A",
+    }
+    return Record(**{**values, **changes})
+
+
+def test_a_record_survives_json():
+    one = record()
+    assert record_from(json.loads(json.dumps(record_json(one))), "x") == one
+
+
+def test_a_failure_survives_json():
+    failure = Failure(kind="timeout", reason="slow")
+    one = record(latency=None, grade=None, failure=failure)
+    assert record_from(record_json(one), "x") == one
+
+
+def broken(**changes):
+    return {**record_json(record()), **changes}
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        (broken(settings={"threads": "one"}), "settings.threads"),
+        (broken(grade="E"), "grade"),
+        (broken(speed=1), "speed"),
+        (broken(latency=None), "either a latency or a failure"),
+        (broken(grade=None), "grade"),
+        (broken(arch={"genes": {}}), "arch.space"),
+        (broken(settings={"threads": 0, "batch": 1, "precision": "fp32", "workers": 1}), "threads"),
+        (broken(latency={**record_json(record())["latency"], "n": 7}), "3 samples"),
+        (broken(latency={**record_json(record())["latency"], "median_ms": 0.5}), "outside"),
+        (broken(latency={**record_json(record())["latency"], "median_ms": 2.0}), "p99"),
+        (broken(latency={**record_json(record())["latency"], "clock": "sundial"}), "clock"),
+        (broken(latency={**record_json(record())["latency"], "kept_share": 2.0}), "kept_share"),
+    ],
+)
+def test_bad_records_are_refused_in_one_line(document, place):
+    with pytest.raises(FormatError, match=place) as raised:
+        record_from(document, "here, line 3")
+    assert raised.value.message.startswith("here, line 3: ")
+    assert "\n" not in raised.value.message
+
+
+def test_a_scaled_median_is_compared_with_unscaled_samples():
+    scaled = record(latency=latency(median_ms=1.0, p90_ms=1.07, p99_ms=1.09, scale=1.1))
+    assert record_from(record_json(scaled), "x") == scaled
+
+
+def test_the_key_is_architecture_backend_and_settings():
+    arch = {"space": "toy", "digest": "ab", "note": "ignored"}
+    assert record().key == record_key(arch, "onnxruntime", Settings())
+    assert record().key != record(settings=Settings(threads=2)).key
+    assert record().key != record(backend="openvino").key
+
+
+def test_an_arch_without_a_digest_is_identified_by_its_genes():
+    one = record_key({"space": "toy", "genes": {"d": 1}}, "b", Settings())
+    other = record_key({"space": "toy", "genes": {"d": 2}}, "b", Settings())
+    assert one != other
+
+
+def test_rank_prefers_grade_then_time():
+    assert record(grade="A", measured_at=1).rank > record(grade="B", measured_at=2).rank
+    assert record(grade="B", measured_at=2).rank > record(grade="B", measured_at=1).rank
+    failed = record(latency=None, grade=None, failure=Failure(kind="error", reason="r"))
+    assert record(grade="D", measured_at=1).rank > failed.rank
