@@ -1,0 +1,95 @@
+"""Calibrated intervals from out-of-fold errors (split conformal, each side on its own).
+
+An error is `(y / prediction - 1) / scale` of a row that the prediction had not seen. The scale is
+a power of the spread between the trees: power zero where the spread says nothing, chosen by the
+width of the intervals. Errors of measurements are skewed, so each side has its own quantile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.predictors.columns import FloatArray
+
+POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+POINTS = 2000  # errors kept; more change nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Errors:
+    """Sorted scaled errors, and how the spread of a row becomes its scale."""
+
+    scaled: FloatArray
+    typical: FloatArray
+    power: FloatArray
+
+    @classmethod
+    def learn(cls, relative: FloatArray, spread: FloatArray) -> Self:
+        """Return the errors of rows that had not been seen; `relative` is y / prediction - 1."""
+        typical = np.array([max(float(np.median(spread)), 1e-12)])
+        best = None
+        for power in POWERS if len(relative) >= 40 else POWERS[:1]:
+            scale = _scale(spread, typical, power)
+            found = cls(scaled=np.sort(relative / scale), typical=typical, power=np.array([power]))
+            low, high = found.bounds(spread, level=0.9)
+            width = float(np.mean(high - low))
+            if best is None or width < 0.98 * best[0]:  # a scale has to earn its place
+                best = (width, found)
+        assert best is not None
+        return best[1].thinned()
+
+    def thinned(self) -> Self:
+        """Return the same distribution with at most POINTS errors."""
+        if len(self.scaled) <= POINTS:
+            return self
+        at = np.linspace(0.0, 1.0, POINTS)
+        return type(self)(
+            scaled=np.quantile(self.scaled, at), typical=self.typical, power=self.power
+        )
+
+    def bounds(self, spread: FloatArray, *, level: float) -> tuple[FloatArray, FloatArray]:
+        """Return the relative errors between which `level` of the true values lie."""
+        scale = self.scale(spread)
+        beyond = (1.0 - level) / 2.0
+        return scale * self._quantile(beyond), scale * self._quantile(1.0 - beyond)
+
+    def share_at_most(self, relative: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return the probability that y / prediction - 1 is at most `relative`."""
+        wanted = relative / self.scale(spread)
+        grid, place = self._grid()
+        inside = np.interp(wanted, grid, place)
+        reach = max(float(grid[-1] - grid[0]) / 2.0, 1e-12)
+        below = place[0] * np.exp(np.minimum(wanted - grid[0], 0.0) / reach)
+        above = 1.0 - (1.0 - place[-1]) * np.exp(np.minimum(grid[-1] - wanted, 0.0) / reach)
+        return np.where(wanted < grid[0], below, np.where(wanted > grid[-1], above, inside))
+
+    def scale(self, spread: FloatArray) -> FloatArray:
+        """Return how uncertain each row is, relative to a typical one."""
+        return _scale(spread, self.typical, float(self.power[0]))
+
+    def _quantile(self, share: float) -> float:
+        grid, place = self._grid()
+        return float(np.interp(share, place, grid))
+
+    def _grid(self) -> tuple[FloatArray, FloatArray]:
+        """Return errors and the share of new errors below each: rank / (n + 1)."""
+        count = len(self.scaled)
+        return self.scaled, np.arange(1, count + 1) / (count + 1)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything that has to be stored."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the errors stored by `arrays`."""
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+
+def _scale(spread: FloatArray, typical: FloatArray, power: float) -> FloatArray:
+    if power == 0.0:
+        return np.ones_like(spread)
+    return np.asarray(np.clip(spread / typical[0], 0.1, 10.0) ** power)

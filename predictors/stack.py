@@ -1,0 +1,159 @@
+"""The default predictor: a linear base, forests, and weights from what each had not seen.
+
+Members: Student-t processes on the linear and the logarithmic scale, one with distances between
+architectures, extremely randomised trees on costs and genes, and a random forest on what the
+better base leaves over (its cross-fitted residual). Weights are non-negative, sum to one, and
+minimise absolute relative errors out of fold. Intervals come from the same out-of-fold errors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.predictors.columns import Columns, FloatArray, trees_see
+from hwnas.predictors.forest import Float32Array, Forest, Votes, Walker, grow_extra, grow_random
+from hwnas.predictors.intervals import Errors
+from hwnas.predictors.process import Process, Recipe, fit_process
+from hwnas.predictors.weights import simplex_weights
+
+ALWAYS = ("costs", "choices", "counts")
+RECIPES = {
+    "linear": Recipe(linear=ALWAYS),
+    "logarithmic": Recipe(linear=ALWAYS, logarithmic=True),
+    "distances": Recipe(
+        linear=ALWAYS,
+        extra=("logs", "trends"),
+        radial=("costs", "genes", "choices", "counts"),
+    ),
+}
+TREES = 64
+REPAIR_TREES = 40
+FEW_ROWS = 60  # below: ten folds instead of five
+
+
+class Mixture(NamedTuple):
+    """Prediction of the stack and spread between trees, per row, on the internal scale."""
+
+    value: FloatArray
+    spread: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """Fitted members and their weights; `names` is the order of `weights`."""
+
+    columns: Columns
+    processes: dict[str, Process]
+    base: str
+    extra: Forest
+    repair: Forest
+    weights: FloatArray
+    errors: Errors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the members, in the order of their weights."""
+        return (*self.processes, "extra", "repair")
+
+
+class Runner:
+    """A stack made ready to predict: the forests are compiled once."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self._extra = Walker(stack.extra)
+        self._repair = Walker(stack.repair)
+        weights = dict(zip(stack.names, stack.weights, strict=True))
+        self._weights = weights
+
+    def __call__(self, genes: FloatArray, costs: FloatArray) -> Mixture:
+        """Return value and spread of these rows."""
+        stack, weights = self.stack, self._weights
+        blocks = stack.columns.blocks(genes, costs)
+        rows = trees_see(blocks)
+        votes = self._extra(rows)
+        total = weights["extra"] * np.exp(votes.mean)
+        for name, process in stack.processes.items():
+            share = weights[name]
+            repaired = weights["repair"] if name == stack.base else 0.0
+            if share + repaired == 0.0:
+                continue
+            value = process.predict(blocks)
+            total += share * value
+            if repaired:
+                total += repaired * value * np.exp(self._repair(rows).mean)
+        return Mixture(total, votes.spread)
+
+
+def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -> Stack:
+    """Return the stack fitted on positive targets `y`."""
+    columns = Columns.learn(genes, costs)
+    blocks = columns.blocks(genes, costs)
+    folds = fold_numbers(len(y), seed=seed)
+    processes: dict[str, Process] = {}
+    held: dict[str, FloatArray] = {}
+    floor = 0.2 * float(y.min())
+    for name, recipe in RECIPES.items():
+        processes[name], guess = fit_process(recipe, blocks, y, folds, seed=seed)
+        held[name] = np.maximum(guess, floor)
+    base = min(held, key=lambda name: float(np.abs(held[name] / y - 1.0).mean()))
+    rows = trees_see(blocks)
+    residual = np.log(y / held[base])
+    tame = np.exp(clipped(residual)) * held[base]
+    extra, votes = crossed(_extra_grower(rows, np.log(tame), seed), rows, folds)
+    repair, fixes = crossed(_repair_grower(rows, clipped(residual), seed), rows, folds)
+    held["extra"] = np.exp(votes.mean)
+    held["repair"] = held[base] * np.exp(fixes.mean)
+    table = np.stack(list(held.values()), axis=1)
+    weights = simplex_weights(table / y[:, None])
+    errors = Errors.learn(y / (table @ weights) - 1.0, votes.spread)
+    return Stack(
+        columns=columns,
+        processes=processes,
+        base=base,
+        extra=extra,
+        repair=repair,
+        weights=weights,
+        errors=errors,
+    )
+
+
+Grower = Callable[[NDArray[np.int64]], Forest]
+
+
+def _extra_grower(rows: Float32Array, target: FloatArray, seed: int) -> Grower:
+    return lambda at: grow_extra(rows[at], target[at], trees=TREES, leaf=2, seed=seed)
+
+
+def _repair_grower(rows: Float32Array, target: FloatArray, seed: int) -> Grower:
+    return lambda at: grow_random(
+        rows[at], target[at], trees=REPAIR_TREES, leaf=5, seed=seed, share=0.5
+    )
+
+
+def crossed(grow: Grower, rows: Float32Array, folds: NDArray[np.int64]) -> tuple[Forest, Votes]:
+    """Return a forest on all rows, and the votes of forests that had not seen each row."""
+    mean, spread = np.empty(len(rows)), np.empty(len(rows))
+    for fold in range(int(folds.max()) + 1):
+        out = folds == fold
+        leaves = grow(np.flatnonzero(~out)).leaves(rows[out])
+        mean[out], spread[out] = leaves.mean(axis=1), leaves.std(axis=1)
+    return grow(np.arange(len(rows))), Votes(mean, spread)
+
+
+def clipped(residual: FloatArray) -> FloatArray:
+    """Return residuals with outliers drawn in to three robust deviations."""
+    centre = float(np.median(residual))
+    reach = 3.0 * 1.4826 * float(np.median(np.abs(residual - centre)))
+    return np.clip(residual, centre - reach, centre + reach)
+
+
+def fold_numbers(count: int, *, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each row: ten folds for few rows, five for many."""
+    folds = np.empty(count, dtype=np.int64)
+    order = np.random.default_rng(seed).permutation(count)
+    folds[order] = np.arange(count) % min(count, 10 if count < FEW_ROWS else 5)
+    return folds
