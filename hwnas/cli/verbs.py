@@ -1,0 +1,64 @@
+"""The verbs, as data: `hwnas --help` is printed from here without importing any of them."""
+
+from dataclasses import dataclass
+
+from hwnas.errors import MissingPackageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verb:
+    """A verb: where its command is, its short help, and the packages beyond the base install."""
+
+    target: str
+    help: str
+    needs: tuple[str, ...] = ()
+
+
+VERBS: dict[str, Verb] = {
+    "doctor": Verb(
+        target="hwnas.cli.doctor:doctor",
+        help="Show what is installed, what works, and whether this machine is quiet.",
+    ),
+    "space": Verb(
+        target="hwnas.cli.space:space",
+        help="List search spaces, show their choices, sample architectures.",
+    ),
+    "import": Verb(
+        target="hwnas.cli.import_weights:import_weights",
+        help="Turn released weights into a supernet.",
+        needs=("torch",),
+    ),
+}
+
+# Module -> the extra that installs it, for modules that the base install does not bring.
+EXTRA_OF: dict[str, str] = {
+    "jinja2": "all",
+    "onnx": "all",
+    "onnxscript": "all",
+    "pymoo": "all",
+    "sklearn": "all",
+    "timm": "all",
+    "torch": "all",
+    "openvino": "openvino",
+    "ray": "ray",
+    "tensorboard": "tensorboard",
+}
+
+
+def install_command(modules: tuple[str, ...]) -> str:
+    """Return the command that installs these modules."""
+    extras = sorted({EXTRA_OF[module] for module in modules if module in EXTRA_OF})
+    return f"pip install 'hwnas[{','.join(extras)}]'" if extras else "pip install hwnas"
+
+
+def require(verb: str, needs: tuple[str, ...]) -> None:
+    """Raise MissingPackageError if packages that `verb` needs are not installed."""
+    from importlib.util import find_spec
+
+    missing = tuple(module for module in needs if find_spec(module) is None)
+    if missing:
+        raise MissingPackageError(
+            f"`hwnas {verb}` needs {' and '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            install_command(missing),
+        )

@@ -1,0 +1,135 @@
+"""Values with units, as a person types them: `25ms`, `60%`, `200M`, `40MB`, `200/s`, `5ms..20ms`.
+
+Every kind of value has one base unit, in which it is returned: milliseconds, fractions, plain
+counts, bytes, per second. Units are case-sensitive, since `m` and `M` differ by a factor of a
+thousand million. Prefixes are decimal (MB = 1,000,000 bytes) unless they say Ki, Mi, Gi.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from hwnas.errors import UsageError
+
+Range = tuple[float, float]
+
+_NUMBER = re.compile(r"\s*(\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*(\S*)\s*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A kind of value. `factors`: unit -> how many base units it is, the base unit first.
+
+    The unit "" stands for a bare number. `shown`: the units that values are printed in.
+    """
+
+    name: str
+    factors: Mapping[str, Decimal]
+    shown: tuple[str, ...]
+    example: str
+
+
+def _decimals(**factors: str) -> dict[str, Decimal]:
+    return {unit: Decimal(factor) for unit, factor in factors.items()}
+
+
+DURATION_MS = Kind(
+    name="duration",
+    factors=_decimals(ms="1", us="0.001", ns="0.000001", s="1000", min="60000", h="3600000"),
+    shown=("us", "ms", "s"),
+    example="25ms",
+)
+SHARE = Kind(
+    name="share",
+    factors={"%": Decimal("0.01"), "": Decimal(1)},
+    shown=("%",),
+    example="60%",
+)
+COUNT = Kind(
+    name="count",
+    factors={"": Decimal(1)} | _decimals(k="1e3", K="1e3", M="1e6", G="1e9", T="1e12"),
+    shown=("", "k", "M", "G"),
+    example="200M",
+)
+SIZE_BYTES = Kind(
+    name="size",
+    factors=_decimals(
+        B="1", kB="1e3", KB="1e3", MB="1e6", GB="1e9", KiB="1024", MiB="1048576", GiB="1073741824"
+    ),
+    shown=("B", "kB", "MB", "GB"),
+    example="40MB",
+)
+RATE_PER_S = Kind(
+    name="rate",
+    factors={"/s": Decimal(1), "k/s": Decimal("1e3"), "M/s": Decimal("1e6")},
+    shown=("/s",),
+    example="200/s",
+)
+
+
+def parse(text: str, kind: Kind) -> float:
+    """Return the value of `text` in the base unit of `kind`."""
+    return _parse(text, kind)[0]
+
+
+def parse_range(text: str, kind: Kind) -> Range:
+    """Return (low, high) of `5ms..20ms`; `5ms..` and `..20ms` are open on one side."""
+    low_text, dots, high_text = text.partition("..")
+    if not dots or not (low_text.strip() or high_text.strip()):
+        raise UsageError(
+            f"{text!r} is not a range of {kind.name}s; "
+            f"accepted: low..high, low.. or ..high, such as {kind.example}..{kind.example}"
+        )
+    low, low_unit = _parse(low_text, kind) if low_text.strip() else (0.0, None)
+    high, high_unit = _parse(high_text, kind) if high_text.strip() else (math.inf, None)
+    if low_unit == "" and high_unit and low > 0:
+        # `200..300M` means 200M..300M to whoever types it, and 200 to a program.
+        raise UsageError(
+            f"{text!r}: {low_text.strip()} has no unit and {high_text.strip()} has; "
+            f"write both, as in {low_text.strip()}{high_unit}..{high_text.strip()}"
+        )
+    if low > high:
+        raise UsageError(f"{text!r} is an empty range: it begins above its end")
+    return low, high
+
+
+def parse_list(text: str, kind: Kind) -> tuple[float, ...]:
+    """Return the values of a comma list such as `10ms,20ms`."""
+    return tuple(parse(part, kind) for part in text.split(","))
+
+
+def format_value(value: float, kind: Kind) -> str:
+    """Return the text that `parse` turns back into exactly `value` (zero or more, finite)."""
+    exact = Decimal(repr(float(value)))
+    unit = kind.shown[0]
+    for candidate in kind.shown:
+        if exact >= kind.factors[candidate]:
+            unit = candidate
+    scaled = exact.scaleb(-kind.factors[unit].adjusted())
+    return f"{scaled.normalize():f}{unit}"
+
+
+def format_range(bounds: Range, kind: Kind) -> str:
+    """Return the text that `parse_range` turns back into exactly `bounds`."""
+    low, high = bounds
+    return f"{format_value(low, kind)}..{'' if math.isinf(high) else format_value(high, kind)}"
+
+
+def _parse(text: str, kind: Kind) -> tuple[float, str]:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a {kind.name}; accepted: such as {kind.example}")
+    number, unit = match.groups()
+    if unit not in kind.factors:
+        accepted = ", ".join(factor or "none" for factor in kind.factors)
+        written = f"the unit {unit!r}" if unit else "no unit"
+        raise UsageError(
+            f"{text!r} has {written}, which is no unit of a {kind.name}; accepted: {accepted}",
+            f"write it such as {kind.example}",
+        )
+    value = float(Decimal(number) * kind.factors[unit])
+    if not math.isfinite(value):
+        raise UsageError(f"{text!r} is too large for a {kind.name}")
+    return value, unit
