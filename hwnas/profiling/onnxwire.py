@@ -69,7 +69,10 @@ class Field:
     @property
     def text(self) -> str:
         """The value of a string field."""
-        return bytes(self.payload).decode()
+        try:
+            return bytes(self.payload).decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"not an ONNX file: field {self.number} is no text") from error
 
     @property
     def integer(self) -> int:

@@ -1,0 +1,183 @@
+import dataclasses
+import os
+
+import pytest
+
+from hwnas.profiling.machine import (
+    CpuTimes,
+    Readings,
+    available_cores,
+    cgroup_quota,
+    conditions_since,
+    cpu_times,
+    device,
+    judge,
+    shares_between,
+    slug,
+)
+from hwnas.profiling.privilege import available_privilege, privileged, realtime_share
+
+QUIET = Readings(cores=4, load=0.1, busy_by_core=(0.0, 0.02, 0.01, 0.0), steal_share=0.0)
+
+
+def state(**changes):
+    return dataclasses.replace(QUIET, **changes)
+
+
+def test_a_quiet_machine_is_fine():
+    assert judge(QUIET, privilege="none").verdict == "fine"
+
+
+def test_a_machine_of_which_nothing_can_be_read_is_fine():
+    assert judge(Readings(cores=1), privilege="none").verdict == "fine"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "number", "changes"),
+    [
+        ("refused", "52%", {"busy_by_core": (1.0, 0.9, 0.1, 0.08)}),
+        ("refused", "5.0%", {"steal_share": 0.05}),
+        ("refused", "0.50 cores", {"quota_cores": 0.5}),
+        ("degraded", "3.5", {"load": 3.5}),
+        ("degraded", "powersave", {"governor": "powersave"}),
+        ("degraded", "91 C", {"temperature_c": 91.0}),
+        ("degraded", "battery", {"on_battery": True}),
+        ("fine", "", {"governor": "performance", "quota_cores": 2.0, "temperature_c": 50.0}),
+    ],
+)
+def test_the_verdict_comes_with_numbers(verdict, number, changes):
+    found = judge(state(**changes), privilege="none")
+    assert found.verdict == verdict
+    assert number in "; ".join(found.reasons)
+
+
+def test_privilege_makes_a_busy_machine_usable():
+    busy = state(busy_by_core=(0.9, 0.9, 0.9, 0.9))
+    assert judge(busy, privilege="fifo").verdict == "degraded"
+    assert judge(busy, privilege="none").verdict == "refused"
+
+
+def test_more_threads_than_cores_or_quota_are_refused():
+    assert judge(QUIET, privilege="fifo", threads=5).verdict == "refused"
+    assert judge(state(quota_cores=2.0), privilege="fifo", threads=3).verdict == "refused"
+
+
+def test_quiet_cores_come_first():
+    found = judge(state(busy_by_core=(0.0, 0.9, 0.0, 0.3)), privilege="fifo")
+    assert found.quiet_cores == (2, 0, 3, 1)
+
+
+def test_shares_between_two_readings():
+    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=(12.0, 5.5), steal=0.4, total=48.0, at=104.0)
+    busy, steal = shares_between(before, after)
+    assert busy == pytest.approx((0.5, 0.125))
+    assert steal == pytest.approx(0.05)
+
+
+def test_our_own_work_is_not_held_against_the_machine():
+    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=(13.0, 6.0), steal=0.0, total=48.0, at=104.0)
+    assert shares_between(before, after, own_seconds=3.0)[0] == pytest.approx((0.0, 0.25))
+    assert shares_between(before, after, own_seconds=9.0)[0] == pytest.approx((0.0, 0.0))
+
+
+def test_this_machine_can_be_read():
+    conditions = conditions_since(cpu_times(), own_seconds=0.0)
+    assert 0.0 <= conditions.busy_share <= 1.0
+    here = device()
+    assert here.cores == available_cores() >= 1
+    assert here.memory_mb > 0
+    assert here.fingerprint == device(name="other").fingerprint
+    assert device(name="other").name == "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Intel(R) Xeon(R) CPU E5-2670 v3 @ 2.30GHz", "intel-xeon-e5-2670-v3"),
+        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763-64-core"),
+        ("Raspberry Pi 4 Model B Rev 1.4", "raspberry-pi-4-model-b-rev-1-4"),
+        ("", "device"),
+    ],
+)
+def test_device_names_are_file_names(text, name):
+    assert slug(text) == name
+
+
+def test_cgroup_quotas_of_both_kinds(tmp_path):
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/jobs/one\n")
+    inner = tmp_path / "fs" / "jobs" / "one"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("150000 100000\n")
+    assert cgroup_quota(tmp_path / "fs", membership) == 1.5
+    (inner / "cpu.max").write_text("max 100000\n")
+    assert cgroup_quota(tmp_path / "fs", membership) is None
+    membership.write_text("3:cpu,cpuacct:/box\n")
+    old = tmp_path / "fs" / "cpu" / "box"
+    old.mkdir(parents=True)
+    (old / "cpu.cfs_quota_us").write_text("50000")
+    (old / "cpu.cfs_period_us").write_text("100000")
+    assert cgroup_quota(tmp_path / "fs", membership) == 0.5
+    (old / "cpu.cfs_quota_us").write_text("-1")
+    assert cgroup_quota(tmp_path / "fs", membership) is None
+
+
+def test_no_cgroups_no_quota(tmp_path):
+    assert cgroup_quota(tmp_path / "no", tmp_path / "none") is None
+
+
+def test_the_share_of_real_time_threads(tmp_path):
+    assert realtime_share(tmp_path) == 1.0
+    (tmp_path / "sched_rt_period_us").write_text("1000000")
+    (tmp_path / "sched_rt_runtime_us").write_text("950000")
+    assert realtime_share(tmp_path) == pytest.approx(0.95)
+    (tmp_path / "sched_rt_runtime_us").write_text("-1")
+    assert realtime_share(tmp_path) == 1.0
+
+
+def scheduling():
+    return os.sched_getscheduler(0), os.sched_getaffinity(0)
+
+
+def test_privilege_is_given_back():
+    before = scheduling()
+    with privileged() as held:
+        inside = scheduling()
+        assert (inside[0] == os.SCHED_FIFO) == (held.privilege == "fifo")
+        if held.privilege == "fifo":
+            assert inside[1] == set(held.cores)
+            assert 0 < held.rest_share < 0.5
+    assert scheduling() == before
+
+
+def test_privilege_is_given_back_after_an_error():
+    before = scheduling()
+    with pytest.raises(RuntimeError), privileged():
+        raise RuntimeError
+    assert scheduling() == before
+
+
+def test_no_privilege_is_asked_for_none():
+    before = scheduling()
+    with privileged(allowed=()) as held:
+        assert held.privilege == "none"
+        assert scheduling() == before
+
+
+def test_without_permission_the_next_one_is_tried(monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    before = scheduling()
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    with privileged(allowed=("fifo",)) as held:
+        assert held.privilege == "none"
+    assert scheduling() == before
+
+
+def test_trying_does_not_change_anything():
+    before = scheduling()
+    assert available_privilege() in ("fifo", "autogroup", "none")
+    assert scheduling() == before
