@@ -1,0 +1,197 @@
+"""A small builder of ONNX graphs: nodes and constants as plain values, written out at the end.
+
+Nodes are named `<slot>/<operation>`, so that a runtime's per-node timings add up per block.
+Only `to_model_bytes` needs the `onnx` package; nothing here needs torch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.errors import MissingPackageError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+# LayerNormalization came with 17; the forms used here mean the same in all of these.
+OPSET = 17
+OPSETS = range(17, 23)
+
+Dim = int | str
+Attribute = int | float | str | Sequence[int]
+Array = NDArray[np.float32] | NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One operation with one output, which is named as the node unless it is the graph's."""
+
+    operator: str
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """A tensor stored in the file. `fan_in`: the products summed per output, 0 if not a weight."""
+
+    array: Array
+    fan_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An input or output of the graph."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: str = "float32"
+
+
+@dataclass(kw_only=True)
+class Graph:
+    """A graph under construction."""
+
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+    def scope(self, name: str) -> "Scope":
+        """Return a view that names what it adds `<name>/...`."""
+        return Scope(graph=self, name=name)
+
+    def finish(self, last: str, output: Value) -> None:
+        """Make `last`, the output of the last node, the output of the graph."""
+        node = self.nodes.pop()
+        assert node.output == last, f"{last} is not what the last node writes"
+        self.nodes.append(replace(node, output=output.name))
+        self.outputs.append(output)
+
+    def store(self, name: str, constant: Constant) -> str:
+        """Add a constant and return its name."""
+        assert name not in self.constants, f"constant {name} is stored twice"
+        self.constants[name] = constant
+        return name
+
+    def integers(self, values: Iterable[int]) -> str:
+        """Return the name of a constant list of integers; equal lists are stored once."""
+        array = np.array(list(values), np.int64)
+        name = "integers/" + "_".join(str(value) for value in array)
+        self.constants.setdefault(name, Constant(array=array))
+        return name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """Adds nodes and constants of one block."""
+
+    graph: Graph
+    name: str
+
+    def node(self, operator: str, name: str, *inputs: str, **attributes: Attribute) -> str:  # noqa: D417 - attributes are the operator's
+        """Append `<scope>/<name>` and return its output."""
+        full = f"{self.name}/{name}"
+        node = Node(operator=operator, name=full, inputs=inputs, output=full, attributes=attributes)
+        self.graph.nodes.append(node)
+        return full
+
+    def constant(self, name: str, array: NDArray[np.float32], *, fan_in: int = 0) -> str:
+        """Store `<scope>/<name>` and return that name."""
+        array = np.ascontiguousarray(array, np.float32)
+        return self.graph.store(f"{self.name}/{name}", Constant(array=array, fan_in=fan_in))
+
+    def reshape(self, name: str, x: str, *shape: int) -> str:
+        """Append a Reshape; 0 keeps a dimension, -1 takes what is left."""
+        return self.node("Reshape", name, x, self.graph.integers(shape))
+
+    def transpose(self, name: str, x: str, *order: int) -> str:
+        """Append a Transpose."""
+        return self.node("Transpose", name, x, perm=order)
+
+
+def check_opset(opset: int) -> None:
+    """Raise UsageError unless the forms of this package are known to mean the same there."""
+    if opset not in OPSETS:
+        raise UsageError(f"opset {opset}; accepted: {OPSETS.start} to {OPSETS.stop - 1}")
+
+
+def to_model_bytes(
+    graph: Graph, *, opset: int = OPSET, metadata: Mapping[str, str], skip: Iterable[str] = ()
+) -> bytes:
+    """Return the graph as a serialised ONNX model, without the constants named in `skip`."""
+    check_opset(opset)
+    used = {name for node in graph.nodes for name in node.inputs}
+    dead = sorted(graph.constants.keys() - used)
+    assert not dead, f"constants nobody reads: {dead[:3]}"
+    model = _empty_model(opset, metadata)
+    skipped = set(skip)
+    proto = model.graph
+    for node in graph.nodes:
+        _add_node(proto, node)
+    for name, constant in graph.constants.items():
+        if name not in skipped:
+            _add_constant(proto, name, constant)
+    for values, target in ((graph.inputs, proto.input), (graph.outputs, proto.output)):
+        for value in values:
+            _add_value(target, value)
+    data = model.SerializeToString()
+    assert isinstance(data, bytes)
+    return data
+
+
+def _empty_model(opset: int, metadata: Mapping[str, str]) -> "onnx.ModelProto":
+    try:
+        from onnx import ModelProto, helper
+    except ImportError as error:
+        raise MissingPackageError(
+            f"writing ONNX files needs the onnx package ({error})", "pip install 'hwnas[all]'"
+        ) from error
+    import hwnas
+
+    domain = helper.make_opsetid("", opset)
+    model = ModelProto(
+        ir_version=helper.find_min_ir_version_for([domain]),
+        producer_name="hwnas",
+        producer_version=hwnas.__version__,
+        opset_import=[domain],
+    )
+    model.graph.name = "hwnas"
+    for key, text in metadata.items():
+        model.metadata_props.add(key=key, value=text)
+    return model
+
+
+def _add_node(proto: "onnx.GraphProto", node: Node) -> None:
+    from onnx import helper
+
+    added = proto.node.add(op_type=node.operator, name=node.name)
+    added.input.extend(node.inputs)
+    added.output.append(node.output)
+    added.attribute.extend(
+        helper.make_attribute(key, value) for key, value in node.attributes.items()
+    )
+
+
+def _add_constant(proto: "onnx.GraphProto", name: str, constant: Constant) -> None:
+    from onnx import helper
+
+    array = constant.array
+    proto.initializer.add(
+        name=name,
+        data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+        dims=array.shape,
+        raw_data=array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(),
+    )
+
+
+def _add_value(target: Any, value: Value) -> None:  # noqa: ANN401 - a container of protobuf
+    from onnx import helper
+
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    target.append(helper.make_tensor_value_info(value.name, dtype, value.shape))

@@ -1,0 +1,116 @@
+"""ONNX files of plain networks, written block by block from their descriptions in milliseconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hwnas.errors import HwnasError, UsageError
+from hwnas.export.blocks import emit
+from hwnas.export.graph import OPSET, Graph, Value, check_opset, to_model_bytes
+from hwnas.export.weights import GeneratedWeights, SlotWeights, StoredWeights, Weights
+from hwnas.io import write_atomic
+from hwnas.spaces import Network
+
+if TYPE_CHECKING:
+    from hwnas.nets import PlainNetwork
+
+INPUT, OUTPUT, BATCH = "images", "logits", "batch"
+_LARGE_BYTES = 1024
+_LARGEST_FILE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A large single-precision tensor that a skeleton lacks.
+
+    `fan_in`: how many products are summed per output, 0 if it is added and not multiplied.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    fan_in: int
+
+
+def to_onnx(
+    module: "PlainNetwork",
+    path: Path | str,
+    *,
+    batch: int | None = None,
+    opset: int = OPSET,
+    metadata: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the network, in evaluation mode, to one ONNX file and return its path.
+
+    `batch` fixes the batch size; None accepts any. The file computes what the module computes in
+    evaluation mode, up to rounding. Raises HwnasError if batch norms have no statistics.
+    """
+    description = getattr(module, "description", None)
+    if not isinstance(description, Network):
+        raise UsageError(
+            f"cannot export a {type(module).__name__}; accepted: a plain network",
+            "module = supernet.extract(arch)",
+        )
+    tensors = {
+        name: tensor.detach().float().cpu().numpy()
+        for name, tensor in module.state_dict().items()
+        if tensor.is_floating_point()
+    }
+    graph = build_graph(description, StoredWeights(tensors, "blocks."), batch=batch)
+    data = to_model_bytes(graph, opset=opset, metadata=metadata or {})
+    if len(data) > _LARGEST_FILE:
+        raise HwnasError(f"the model has {len(data)} bytes; a single ONNX file holds 2 GB at most")
+    write_atomic(Path(path), data)
+    return Path(path)
+
+
+def onnx_from_description(
+    network: Network,
+    weights: Weights | None = None,
+    *,
+    batch: int | None = None,
+    opset: int = OPSET,
+    seed: int = 0,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the ONNX model of a network description, without torch.
+
+    The graph is the one that `to_onnx` writes. Weights are generated from `seed` unless given;
+    their names are `<slot>.<name in the block's module>`.
+    """
+    graph = build_graph(network, weights or _generated(seed), batch=batch)
+    return to_model_bytes(graph, opset=opset, metadata=metadata or {})
+
+
+def onnx_skeleton(
+    network: Network, *, batch: int | None = None, opset: int = OPSET
+) -> tuple[bytes, tuple[TensorSpec, ...]]:
+    """Return the model without its large tensors, and what they are, in their order."""
+    graph = build_graph(network, _generated(0), batch=batch)
+    specs = tuple(
+        TensorSpec(name, constant.array.shape, constant.fan_in)
+        for name, constant in graph.constants.items()
+        if constant.array.dtype == np.float32 and constant.array.nbytes >= _LARGE_BYTES
+    )
+    data = to_model_bytes(graph, opset=opset, metadata={}, skip=[spec.name for spec in specs])
+    return data, specs
+
+
+def build_graph(network: Network, weights: Weights, *, batch: int | None = None) -> Graph:
+    """Return the graph of a network; the weights of slot s are asked for as `s.<name>`."""
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch size {batch}; accepted: a whole number from 1, or none for any")
+    graph = Graph()
+    size: int | str = BATCH if batch is None else batch
+    graph.inputs.append(Value(INPUT, (size, network.channels, network.side, network.side)))
+    x = INPUT
+    for placed in network.blocks:
+        x = emit(placed, x, graph.scope(placed.slot), SlotWeights(weights, placed.slot))
+    graph.finish(x, Value(OUTPUT, (size, network.classes)))
+    return graph
+
+
+def _generated(seed: int) -> GeneratedWeights:
+    return GeneratedWeights(np.random.default_rng(seed))
