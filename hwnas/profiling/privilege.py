@@ -116,7 +116,9 @@ def _hold_fifo_of(tid: int, cores: tuple[int, ...], undo: ExitStack) -> None:
 def _demote_newcomers(known: set[int], affinity: Sequence[int]) -> None:
     """Put threads that started under the privilege, and inherited it, back to normal."""
     for tid in _thread_ids() - known:
-        _restore(tid, os.SCHED_OTHER, os.sched_param(0), set(affinity))
+        with suppress(ProcessLookupError):
+            if os.sched_getscheduler(tid) == os.SCHED_FIFO:
+                _restore(tid, os.SCHED_OTHER, os.sched_param(0), set(affinity))
 
 
 def _restore(tid: int, policy: int, param: "os.sched_param", affinity: set[int]) -> None:

@@ -152,6 +152,26 @@ def test_privilege_is_given_back():
     assert scheduling() == before
 
 
+def test_threads_born_under_privilege_lose_it():
+    import threading
+
+    seen, born, ended = [], threading.Event(), threading.Event()
+
+    def live():
+        born.set()
+        ended.wait()
+        seen.append(scheduling())
+
+    before = scheduling()
+    with privileged():
+        thread = threading.Thread(target=live)
+        thread.start()
+        born.wait()
+    ended.set()
+    thread.join()
+    assert seen == [before]
+
+
 def test_privilege_is_given_back_after_an_error():
     before = scheduling()
     with pytest.raises(RuntimeError), privileged():
