@@ -1,0 +1,53 @@
+"""Random draws that depend on (seed, purpose, counters) alone, so that nothing needs saving.
+
+timm's and torchvision's transforms draw from the three global generators. They are set for the
+call and put back after it, so that nobody else's randomness depends on ours.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+# One number per purpose: streams of different purposes never coincide.
+PURPOSES = {"order": 1, "images": 2, "sample": 3, "mixing": 4, "heldout": 5, "test": 6}
+
+
+def generator(seed: int, purpose: str, *counters: int) -> np.random.Generator:
+    """Return the generator of `purpose` at `counters`, for example (epoch, batch)."""
+    return np.random.default_rng([seed, PURPOSES[purpose], *counters])
+
+
+def number(seed: int, purpose: str, *counters: int) -> int:
+    """Return a seed of 32 bits that depends on the arguments alone."""
+    sequence = np.random.SeedSequence([seed, PURPOSES[purpose], *counters])
+    return int(sequence.generate_state(1)[0])
+
+
+@contextmanager
+def borrowed_globals() -> Iterator[None]:
+    """Put back the state of the generators of `random` and `numpy.random` at the end."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Seed `random`, `numpy.random` and torch for the body; put all three back at the end."""
+    import torch
+
+    torch_state = torch.get_rng_state()
+    try:
+        with borrowed_globals():
+            random.seed(seed)
+            np.random.seed(seed)
+            # Not torch.manual_seed: that would also reseed every GPU.
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        torch.set_rng_state(torch_state)

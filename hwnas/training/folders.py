@@ -1,0 +1,249 @@
+"""Folders of class folders: `train/`, `val/` and `test/`, or one folder that is split.
+
+Only names are read at first, and the beginnings of a sample of files: a folder of a million images
+opens in seconds. What that leaves unseen is found by `verify`, or named when it is met.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hwnas.errors import HwnasError, UsageError
+from hwnas.training.datasets import DataSettings, FileImages, Part, Progress
+from hwnas.training.split import split
+
+EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"})
+TRAIN_NAMES = ("train", "training")
+VAL_NAMES = ("val", "valid", "validation")
+TEST_NAMES = ("test", "testing")
+_SAMPLE = 2000
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderParts:
+    """What a folder holds: its classes and parts, and what the user should know about it."""
+
+    classes: tuple[str, ...]
+    train: Part
+    heldout: Part
+    test: Part | None
+    notes: tuple[str, ...]
+
+
+def read_folder(
+    settings: DataSettings, *, channels: int, progress: Progress | None = None
+) -> FolderParts:
+    """Return the parts of the folder `settings.path`."""
+    root = settings.path
+    assert root is not None
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a folder", "data.path is a folder of class folders")
+    notes: list[str] = []
+    train_root = _subfolder(root, TRAIN_NAMES)
+    if train_root is None:
+        parts = _from_one_folder(root, settings, channels=channels, notes=notes)
+    else:
+        parts = _from_subfolders(root, train_root, settings, channels=channels, notes=notes)
+    for part in (parts.train, parts.heldout, parts.test):
+        if part is not None:
+            _check_images(part, every=settings.verify, progress=progress)
+    return parts
+
+
+def _from_one_folder(
+    root: Path, settings: DataSettings, *, channels: int, notes: list[str]
+) -> FolderParts:
+    for names in (VAL_NAMES, TEST_NAMES):
+        if found := _subfolder(root, names):
+            raise UsageError(
+                f"{root} holds {found.name}/ but no train/",
+                f"put the training images in {root / 'train'}/<class>/",
+            )
+    classes, whole = _scan(root, None, channels=channels, notes=notes)
+    rest, test = whole, None
+    if settings.test is not None:
+        kept, aside = split(
+            whole.labels, classes, part="test", wanted=settings.test, seed=settings.seed
+        )
+        rest, test = whole.take(kept, name="train"), whole.take(aside, name="test")
+    else:
+        notes.append(f"no test part: {root} is one folder and data.test is not set")
+    train, heldout = _hold_out(rest, classes, settings)
+    return FolderParts(classes=classes, train=train, heldout=heldout, test=test, notes=tuple(notes))
+
+
+def _from_subfolders(
+    root: Path, train_root: Path, settings: DataSettings, *, channels: int, notes: list[str]
+) -> FolderParts:
+    classes, whole = _scan(train_root, None, channels=channels, notes=notes)
+    val_root, test_root = _subfolder(root, VAL_NAMES), _subfolder(root, TEST_NAMES)
+    if settings.test is not None:
+        raise UsageError(
+            f"data.test splits a single folder, but {root} has {train_root.name}/",
+            f"remove data.test, or put test images in {root / 'test'}/<class>/",
+        )
+    if test_root is None and val_root is not None and settings.val == "test":
+        val_root, test_root = None, val_root
+        notes.append(f"{test_root} serves as the test part, as data.val says")
+    if val_root is None:
+        train, heldout = _hold_out(whole, classes, settings)
+    else:
+        train = whole
+        _, found = _scan(val_root, classes, channels=channels, notes=notes)
+        heldout = Part(name="heldout", images=found.images, labels=found.labels)
+        notes.append(f"{val_root} is the held-out part; data.heldout is not used")
+    test = None
+    if test_root is not None:
+        _, found = _scan(test_root, classes, channels=channels, notes=notes)
+        test = Part(name="test", images=found.images, labels=found.labels)
+    else:
+        notes.append(f"no test part: {root} has no folder test/")
+    return FolderParts(classes=classes, train=train, heldout=heldout, test=test, notes=tuple(notes))
+
+
+def _hold_out(whole: Part, classes: Sequence[str], settings: DataSettings) -> tuple[Part, Part]:
+    kept, aside = split(
+        whole.labels, classes, part="heldout", wanted=settings.heldout, seed=settings.seed
+    )
+    return whole.take(kept, name="train"), whole.take(aside, name="heldout")
+
+
+def _subfolder(root: Path, names: Sequence[str]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def _scan(
+    root: Path, classes: tuple[str, ...] | None, *, channels: int, notes: list[str]
+) -> tuple[tuple[str, ...], Part]:
+    """Return (classes, images) of a folder of class folders; `classes` must agree if given."""
+    names = sorted((entry.name for entry in os.scandir(root) if _is_class(entry)), key=_natural)
+    if classes is None:
+        if len(names) < 2:
+            raise UsageError(
+                f"{root} holds {_count(names, 'class folder')}; at least 2 are needed",
+                f"put images in {root}/<class>/",
+            )
+    elif set(names) != set(classes):
+        raise _disagreeing(root, names, classes)
+    order = tuple(names) if classes is None else classes
+    files: list[bytes] = []
+    labels: list[int] = []
+    ignored: list[str] = []
+    for label, name in enumerate(order):
+        found = _files(root / name, ignored)
+        if not found:
+            raise UsageError(
+                f"class {name!r} has no image in {root / name}",
+                "accepted file names end in " + " ".join(sorted(EXTENSIONS)),
+            )
+        files.extend(os.fsencode(path.relative_to(root)) for path in found)
+        labels.extend([label] * len(found))
+    if ignored:
+        shown = ", ".join(ignored[:_SHOWN])
+        notes.append(f"{root}: ignored {_count(ignored, 'file')} not named as images ({shown})")
+    images = FileImages(root=root, names=np.array(files), channels=channels)
+    return order, Part(name="train", images=images, labels=np.array(labels, dtype=np.int64))
+
+
+def _is_class(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir() and not entry.name.startswith(".")
+
+
+def _files(folder: Path, ignored: list[str]) -> list[Path]:
+    found = []
+    for here, subfolders, names in os.walk(folder, followlinks=True):
+        subfolders.sort(key=_natural)
+        for name in sorted(names, key=_natural):
+            if name.startswith("."):
+                continue
+            if os.path.splitext(name)[1].lower() in EXTENSIONS:
+                found.append(Path(here, name))
+            else:
+                ignored.append(str(Path(folder.name, name)))
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts 2 before 10, as timm sorts classes."""
+    return [
+        (0, int(piece), "") if piece.isdecimal() else (1, 0, piece.lower())
+        for piece in re.split(r"(\d+)", name)
+        if piece
+    ] + [(2, 0, name)]
+
+
+def _disagreeing(root: Path, names: Sequence[str], classes: Sequence[str]) -> UsageError:
+    missing = [name for name in classes if name not in set(names)]
+    extra = [name for name in names if name not in set(classes)]
+    said = []
+    if missing:
+        said.append(f"lacks {_listed(missing)}")
+    if extra:
+        said.append(f"has {_listed(extra)} that the training folder lacks")
+    return UsageError(
+        f"{root} has {len(names)} classes, the training folder {len(classes)}: "
+        + " and ".join(said),
+        "use the same class folders in every part",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def _count(items: Sequence[object], what: str) -> str:
+    plural = "es" if what.endswith("s") else "s"
+    return f"{len(items)} {what}{'' if len(items) == 1 else plural}"
+
+
+def _check_images(part: Part, *, every: bool, progress: Progress | None) -> None:
+    """Raise an error that names the damaged files among all, or a sample of the headers."""
+    images = part.images
+    assert isinstance(images, FileImages)
+    total = len(part)
+    chosen: NDArray[np.int64] = np.arange(total)
+    if not every and total > _SAMPLE:
+        chosen = np.linspace(0, total - 1, _SAMPLE).astype(np.int64)
+    how: Literal["decode", "header"] = "decode" if every else "header"
+    broken: list[str] = []
+    # Decoding releases the interpreter lock.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for done, fault in enumerate(
+            pool.map(lambda index: _fault(images, int(index), how=how), chosen), start=1
+        ):
+            if fault is not None:
+                broken.append(fault)
+            if progress is not None and every:
+                progress(f"checking {part.name} images", done, len(chosen))
+    if broken:
+        more = len(broken) - _SHOWN
+        raise HwnasError(
+            f"{_count(broken, 'image')} of the {part.name} part cannot be read: "
+            + "; ".join(broken[:_SHOWN])
+            + (f"; and {more} more" if more > 0 else ""),
+            "replace or remove them" + ("" if every else "; data.verify=true checks every image"),
+        )
+
+
+def _fault(images: FileImages, index: int, *, how: Literal["decode", "header"]) -> str | None:
+    """Return the path of an image and what is wrong with it, or None."""
+    path = images.path(index)
+    try:
+        with Image.open(path) as image:
+            if how == "decode":
+                image.load()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = str(error) or type(error).__name__
+        return f"{path} ({reason})" if str(path) not in reason else reason
+    return None
