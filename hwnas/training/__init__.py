@@ -1,0 +1,1 @@
+"""Training a supernet: data, augmentation, plans, losses, merges and the loop."""
