@@ -9,9 +9,10 @@ tensor's `.grad`, and autograd accumulates into it in place. Where the cut is a 
 refreshed when the full tensor has changed and its gradient is added back by a hook.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -86,6 +87,7 @@ class Shared(nn.Module):
         self._borrowers.clear()
 
     def _borrow(self, block: Block) -> _Borrower:
+        _expect_strided_gradients()
         with torch.device("meta"):
             module = build_block(block)
         loans, copies = [], []
@@ -180,6 +182,20 @@ def _set_tracking(norm: BatchNorm) -> None:
     else:
         norm.running_mean = norm.running_var = norm.num_batches_tracked = None
         norm.track_running_stats = False
+
+
+@cache
+def _expect_strided_gradients() -> None:
+    """Let torch give, unseen, its warning of once per process that gradients have strides.
+
+    It means that autograd accumulates into a part of a larger tensor: just what is wanted.
+    """
+    leaf = nn.Parameter(torch.zeros(2, 2)[:, :1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.enable_grad():
+            leaf.grad = torch.zeros(2, 2)[:, :1]
+            leaf.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _share_gradients(borrower: _Borrower) -> None:

@@ -1,0 +1,81 @@
+"""Checkpoint files of other programs: read without executing, refused when damaged."""
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from hwnas.errors import FormatError
+from hwnas.interop.checkpoint import read_checkpoint, state_dict_of
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, (str(Bomb.target),)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+    Bomb.target = tmp_path / "executed"
+    path = tmp_path / "c.pth"
+    torch.save({"model": {"w": torch.ones(2)}, "bomb": Bomb()}, path)
+    content = read_checkpoint(path)
+    assert not Bomb.target.exists()
+    assert torch.equal(content["model"]["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_foreign_configuration_objects_are_tolerated(tmp_path: Path, zipped: bool) -> None:
+    """The released file holds a yacs CfgNode, a class that is not installed here."""
+    module = ModuleType("yacs.config")
+    node = type("CfgNode", (dict,), {"__module__": "yacs.config", "__qualname__": "CfgNode"})
+    module.CfgNode = node
+    sys.modules.update({"yacs": ModuleType("yacs"), "yacs.config": module})
+    try:
+        config = node(DATA=node(IMG_SIZE=224))
+        config.__dict__["__immutable__"] = True
+        path = tmp_path / "c.pth"
+        torch.save(
+            {
+                "model_ema": {
+                    "module.a": torch.arange(3.0),
+                    "b": torch.nn.Parameter(torch.ones(2)),
+                },
+                "config": config,
+                "max_accuracy": 82.8,
+                "half": torch.ones(3, dtype=torch.float16),
+            },
+            path,
+            _use_new_zipfile_serialization=zipped,
+        )
+    finally:
+        del sys.modules["yacs"], sys.modules["yacs.config"]
+    content = read_checkpoint(path)
+    tensors = state_dict_of(content, ("model_ema", "model"))
+    assert sorted(tensors) == ["a", "b"]
+    assert torch.equal(tensors["a"], torch.arange(3.0))
+    assert content["half"].dtype == torch.float16
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, 0.5, 0.95])
+def test_truncated_files_are_named(tmp_path: Path, keep: float) -> None:
+    path = tmp_path / "c.pth"
+    torch.save({"model": {"w": torch.randn(500)}}, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if 0 < keep < 1 else int(keep)])
+    with pytest.raises(FormatError, match="c.pth: not a complete torch checkpoint"):
+        read_checkpoint(path)
+
+
+def test_foreign_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.pth"
+    path.write_text("hello")
+    with pytest.raises(FormatError, match="not a complete torch checkpoint"):
+        read_checkpoint(path)
+    torch.save([torch.ones(1)], path)
+    with pytest.raises(FormatError, match="holds no dictionary"):
+        read_checkpoint(path)
+    with pytest.raises(FormatError, match="no such file"):
+        read_checkpoint(tmp_path / "absent.pth")

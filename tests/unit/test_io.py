@@ -1,0 +1,121 @@
+"""Files that survive crashes."""
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwnas.errors import FormatError, HwnasError
+from hwnas.io import (
+    Journal,
+    Schema,
+    canonical_json,
+    digest,
+    read_journal,
+    read_json,
+    read_tensors,
+    write_atomic,
+    write_folder_atomic,
+    write_json,
+    write_tensors,
+)
+
+NOTE = Schema(
+    name="hwnas/note",
+    version=3,
+    upgrades={
+        1: lambda old: {**old, "title": old["name"]},
+        2: lambda old: {**old, "tags": []},
+    },
+)
+
+
+def test_digest_does_not_depend_on_order_or_spacing() -> None:
+    assert digest({"b": 1, "a": [1.5, None]}) == digest({"a": [1.5, None], "b": 1})
+    with pytest.raises(ValueError, match="Out of range float"):
+        canonical_json(float("nan"))
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+
+    def fails(target: Path) -> None:
+        target.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(HwnasError, match="no space left to write .*file"):
+        write_atomic(path, fails)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fails(folder: Path) -> None:
+        (folder / "a").write_text("a")
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(HwnasError, match="Input/output error"):
+        write_folder_atomic(tmp_path / "folder", fails)
+    assert list(tmp_path.iterdir()) == []
+    write_folder_atomic(tmp_path / "folder", lambda folder: (folder / "a").touch())
+    assert [file.name for file in (tmp_path / "folder").iterdir()] == ["a"]
+
+
+def test_old_versions_are_upgraded_and_newer_ones_refused(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_text(json.dumps({"schema": "hwnas/note", "version": 1, "name": "n"}))
+    assert read_json(path, NOTE) == {
+        "schema": "hwnas/note", "version": 3, "name": "n", "title": "n", "tags": [],
+    }  # fmt: skip
+    for content, message in (
+        ({"schema": "hwnas/note", "version": 4}, "version 4 of hwnas/note; accepted: up to 3"),
+        ({"schema": "hwnas/other", "version": 1}, "is a 'hwnas/other', expected 'hwnas/note'"),
+        ({"version": 1}, "no schema"),
+        ({"schema": "hwnas/note", "version": "x"}, "version is 'x'"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(FormatError, match=message):
+            read_json(path, NOTE)
+    path.write_text('{"schema": "hwnas/no')
+    with pytest.raises(FormatError, match="perhaps truncated"):
+        read_json(path, NOTE)
+    with pytest.raises(FormatError, match="no such file"):
+        read_json(tmp_path / "absent", NOTE)
+    write_json(path, NOTE, {"title": "new"})
+    assert read_json(path, NOTE)["title"] == "new"
+
+
+def test_a_torn_last_line_is_dropped_and_cut_before_going_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path) as journal:
+        journal.append({"n": 1})
+        journal.append({"n": 2})
+    with path.open("ab") as file:
+        file.write(b'{"n": 3')
+    with pytest.warns(UserWarning, match="not written whole"):
+        assert read_journal(path) == [{"n": 1}, {"n": 2}]
+    with Journal(path) as journal:
+        journal.append({"n": 4})
+    assert read_journal(path) == [{"n": 1}, {"n": 2}, {"n": 4}]
+
+
+def test_damage_before_the_last_line_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"n": 1}\n{"n"\n{"n": 3}\n')
+    with pytest.raises(FormatError, match="line 2: not JSON"):
+        read_journal(path)
+
+
+def test_tensors_keep_values_and_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    write_tensors(path, {"a": array.T}, {"key": "value"})
+    arrays, metadata = read_tensors(path)
+    assert np.array_equal(arrays["a"], array.T)
+    assert metadata == {"key": "value"}
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(FormatError, match="not a complete safetensors file"):
+        read_tensors(path)

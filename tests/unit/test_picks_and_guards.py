@@ -1,0 +1,139 @@
+"""Picks by hand, and the guards around borrowed weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hwnas
+from hwnas.errors import HwnasError, UsageError
+from hwnas.sharing.cut import add_back, axes_of_tensor, cut, pick_of
+from hwnas.sharing.picks import PICKS, bilateral, centre, cyclic, ordinal
+from hwnas.supernet import Supernet
+
+
+def entries(pick, want: int, size: int) -> list[int]:
+    chosen = pick(want, size)
+    return list(range(size))[chosen] if isinstance(chosen, slice) else list(chosen)
+
+
+def test_picks_by_hand() -> None:
+    assert entries(ordinal, 2, 5) == [0, 1]
+    assert entries(centre, 3, 5) == [1, 2, 3]
+    assert entries(bilateral, 3, 5) == [0, 3, 4]
+    assert entries(cyclic, 3, 10) == [3, 4, 5]
+    assert entries(cyclic, 4, 10) == [6, 7, 8, 9]
+    assert entries(cyclic, 5, 10) == [0, 1, 2, 3, 4]
+
+
+def test_cyclic_uses_every_channel_about_equally() -> None:
+    def uses(pick) -> torch.Tensor:
+        counts = torch.zeros(40)
+        for want in range(4, 41, 4):
+            counts[list(entries(pick, want, 40))] += 1
+        return counts
+
+    assert (uses(cyclic).max() - uses(cyclic).min()) <= 2
+    assert (uses(ordinal).max() - uses(ordinal).min()) == 9
+
+
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("size", [1, 2, 8, 9, 40])
+def test_picks_take_distinct_entries_of_the_axis(pick: str, size: int) -> None:
+    for want in range(1, size + 1):
+        chosen = entries(PICKS[pick], want, size)
+        assert len(chosen) == len(set(chosen)) == want
+        assert set(chosen) <= set(range(size))
+
+
+def test_adding_back_is_the_transpose_of_the_cut() -> None:
+    generator = torch.Generator().manual_seed(0)
+    full = torch.randn(6, 5, 4, generator=generator)
+    for where in (
+        (slice(1, 3), None, slice(0, 2)),
+        (torch.tensor([0, 4, 5]), None, slice(1, 3)),
+        (torch.tensor([0, 4]), torch.tensor([1, 3, 4]), slice(1, 4)),
+    ):
+        part = torch.randn(cut(full, where).shape, generator=generator)
+        into = torch.zeros_like(full)
+        add_back(into, where, part)
+        torch.testing.assert_close((into * full).sum(), (part * cut(full, where)).sum())
+        assert torch.equal(cut(into, where), part)
+
+
+def test_unnamed_tensors_and_unknown_picks_are_errors() -> None:
+    with pytest.raises(LookupError, match="'new.weight' is not named in AXES"):
+        axes_of_tensor({"old.*": ("dim",)}, "new.weight", "Block")
+    with pytest.raises(UsageError, match="unknown pick 'ordinl'; did you mean ordinal"):
+        pick_of("dim", {"dim": "ordinl"})
+
+
+def test_data_parallel_wrapping_is_refused(tmp_path: Path) -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with pytest.raises(HwnasError, match="DistributedDataParallel") as caught:
+            nn.parallel.DistributedDataParallel(supernet)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert "torchrun" in caught.value.hint
+
+
+def test_full_tensors_are_not_part_of_the_graph() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    arch = supernet.space.smallest()
+    logits = supernet(torch.randn(2, 3, 24, 24), arch)
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad(logits.sum(), next(supernet.parameters()))
+
+
+def test_frozen_tensors_get_no_gradient() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    frozen = supernet.blocks["stem"]
+    frozen.requires_grad_(False)
+    arch = supernet.space.smallest()
+    supernet(torch.randn(2, 3, 24, 24), arch).sum().backward()
+    assert all(tensor.grad is None for tensor in frozen.parameters())
+    frozen.requires_grad_(True)
+    supernet(torch.randn(2, 3, 24, 24), arch).sum().backward()
+    assert all(tensor.grad is not None for tensor in frozen.parameters())
+
+
+def test_wrong_images_are_explained() -> None:
+    supernet = Supernet(hwnas.space("nano", channels=1))
+    arch = supernet.space.smallest()
+    with pytest.raises(UsageError, match=r"\(2, 3, 28, 28\); accepted: \(batch, 1"):
+        supernet(torch.randn(2, 3, 28, 28), arch)
+    assert supernet(torch.randn(2, 1, 28, 28), arch).shape == (2, 10)  # resized to 24
+
+
+def test_a_state_of_the_supernet_does_not_carry_borrowers() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    names = set(supernet.state_dict())
+    supernet(torch.randn(2, 3, 24, 24), supernet.space.smallest())
+    assert set(supernet.state_dict()) == names
+
+
+def test_calibration_without_images_is_an_error() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    with pytest.raises(UsageError, match="no batches"):
+        supernet.calibrate(supernet.space.smallest(), [])
+
+
+def test_calibration_is_the_mean_over_batches_and_forgotten_by_training() -> None:
+    supernet = Supernet(hwnas.space("nano", channels=1)).eval()
+    arch = supernet.space.smallest()
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randn(4, 1, 24, 24, generator=generator) for _ in range(3)]
+    supernet.calibrate(arch, batches)
+    norm = supernet.extract(arch).blocks["stem"].norm
+    means = []
+    with torch.no_grad():
+        for images in batches:
+            maps = supernet.extract(arch).blocks["stem"].conv(images)
+            means.append(maps.mean((0, 2, 3)))
+    torch.testing.assert_close(norm.running_mean, torch.stack(means).mean(0))
+    supernet.train()
+    assert supernet.extract(arch).blocks["stem"].norm.running_mean is None
