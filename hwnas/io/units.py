@@ -102,19 +102,26 @@ def parse_list(text: str, kind: Kind) -> tuple[float, ...]:
 
 def format_value(value: float, kind: Kind) -> str:
     """Return the text that `parse` turns back into exactly `value` (zero or more, finite)."""
-    exact = Decimal(repr(float(value)))
-    unit = kind.shown[0]
-    for candidate in kind.shown:
-        if exact >= kind.factors[candidate]:
-            unit = candidate
-    scaled = exact.scaleb(-kind.factors[unit].adjusted())
-    return f"{scaled.normalize():f}{unit}"
+    return _in_unit(value, _unit_for(value, kind), kind)
 
 
 def format_range(bounds: Range, kind: Kind) -> str:
     """Return the text that `parse_range` turns back into exactly `bounds`."""
     low, high = bounds
-    return f"{format_value(low, kind)}..{'' if math.isinf(high) else format_value(high, kind)}"
+    if math.isinf(high):
+        return f"{format_value(low, kind)}.."
+    unit = _unit_for(high, kind)  # one unit for both, so that neither end is bare
+    return f"{_in_unit(low, unit, kind)}..{_in_unit(high, unit, kind)}"
+
+
+def _unit_for(value: float, kind: Kind) -> str:
+    fitting = [unit for unit in kind.shown if value >= kind.factors[unit]]
+    return fitting[-1] if fitting else kind.shown[0]
+
+
+def _in_unit(value: float, unit: str, kind: Kind) -> str:
+    scaled = Decimal(repr(float(value))).scaleb(-kind.factors[unit].adjusted())
+    return f"{scaled.normalize():f}{unit}"
 
 
 def _parse(text: str, kind: Kind) -> tuple[float, str]:

@@ -1,0 +1,69 @@
+"""What all tests share: the tree, the command line as a child process, one thread each."""
+
+import os
+
+# Before numpy and torch are imported: threads of several test processes would fight for the cores.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Shared machines stall for seconds; a deadline would measure the neighbours.
+settings.register_profile(
+    "hwnas", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("hwnas")
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Return the folder of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def tracked() -> list[Path]:
+    """Return the tracked files that exist, relative to the root; links are files here."""
+    command = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z"]
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+        paths = [Path(name) for name in listed.split("\0") if name]
+    else:  # an unpacked archive
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob("*") if not path.is_dir()]
+        paths = [path for path in paths if not _is_generated(path)]
+    return sorted(path for path in paths if (ROOT / path).is_symlink() or (ROOT / path).exists())
+
+
+def _is_generated(path: Path) -> bool:
+    return any(
+        part in {".venv", "__pycache__", "build", "dist", ".hypothesis"}
+        or part.endswith(("_cache", ".egg-info"))
+        for part in path.parts
+    )
+
+
+@pytest.fixture(scope="session")
+def hwnas(root: Path) -> Run:
+    """Return a function that runs the command line in a child process."""
+
+    def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hwnas", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd or root,
+            timeout=300,
+        )
+
+    return run
