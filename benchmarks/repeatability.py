@@ -1,0 +1,149 @@
+"""How well a latency repeats: the same models measured in several separate processes.
+
+Prints for each condition (with the best scheduling privilege and without, on an idle machine and
+with a load generator on another core) the spread of the median between processes, as the standard
+deviation over the mean, and the seconds per architecture, building and peak memory excluded.
+
+    python -m benchmarks.repeatability                 stacks of convolutions, 1 to 20 ms
+    python -m benchmarks.repeatability nasvit.pack     models of a pack
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hwnas.profiling import machine
+from hwnas.profiling.driver import Options, Provide, grid, profile
+from hwnas.profiling.packs import PackProvider, read_pack
+from hwnas.profiling.privilege import available_privilege
+from hwnas.profiling.profiles import read_profile
+from hwnas.profiling.records import ArchJson, Record, Settings
+from hwnas.testing.onnx_models import conv_stack
+
+LOAD = "while True: sum(range(100000))"
+
+
+def stacks(count: int) -> list[dict[str, object]]:
+    """Return descriptions of stacks of convolutions between about 1 and 20 ms."""
+    widths = [round(64 * (4.2 ** (i / max(count - 1, 1))) / 8) * 8 for i in range(count)]
+    return [
+        {"space": "stack", "genes": {"width": width}, "digest": f"{i:02d}{width:062d}"}
+        for i, width in enumerate(widths)
+    ]
+
+
+def build_stack(arch: ArchJson, settings: Settings) -> bytes:
+    """Return the model of a description."""
+    return conv_stack(width=arch["genes"]["width"], depth=6, size=28)
+
+
+def chosen(archs: Sequence[ArchJson], count: int) -> list[ArchJson]:
+    """Return `count` of the architectures, evenly spread."""
+    count = min(count, len(archs))
+    return [archs[i * len(archs) // count] for i in range(count)]
+
+
+def models(pack: Path | None, count: int) -> tuple[list[ArchJson], Provide]:
+    """Return the architectures and what makes their models."""
+    if pack is None:
+        return list(stacks(count)), build_stack
+    opened = read_pack(pack)
+    return chosen(opened.archs(), count), PackProvider(opened)
+
+
+@contextmanager
+def load_generators(count: int) -> Iterator[None]:
+    """Keep `count` cores busy, in a session of their own as another user's work would be."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            load = subprocess.Popen([sys.executable, "-c", LOAD], start_new_session=True)
+            stack.callback(load.wait)
+            stack.callback(load.kill)
+        yield
+
+
+def measure_once(arguments: argparse.Namespace, output: Path) -> None:
+    """Measure all models in this process; the body of each of the separate processes."""
+    archs, provide = models(arguments.pack, arguments.models)
+    privileges = ("fifo", "autogroup") if arguments.privileged else ()
+    options = Options(force=True, memory=False, privileges=privileges, lock_folder=output.parent)
+    start = time.perf_counter()
+    outcome = profile(grid(archs), provide=provide, output=output, options=options)
+    spent = {"measure_s": outcome.measure_s, "all_s": time.perf_counter() - start}
+    output.with_suffix(".json").write_text(json.dumps(spent))
+
+
+def run_condition(arguments: argparse.Namespace, *, privileged: bool, loads: int) -> None:
+    """Measure under one condition and print its line."""
+    with tempfile.TemporaryDirectory() as folder, load_generators(loads):
+        outputs = [Path(folder) / f"{i}.jsonl" for i in range(arguments.processes)]
+        for output in outputs:
+            command = [sys.executable, "-m", "benchmarks.repeatability"]
+            command += [str(arguments.pack)] if arguments.pack else []
+            command += ["--models", str(arguments.models), "--output", str(output)]
+            subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
+        runs = [read_profile(output).measured() for output in outputs]
+        spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]
+    seconds = statistics.mean(s["measure_s"] for s in spent) / len(runs[0])
+    print(line_of(privileged, loads, runs, seconds), flush=True)
+    if arguments.verbose:
+        for records in zip(*runs, strict=True):
+            medians = ", ".join(f"{record.latency.median_ms:.3f}" for record in records)
+            print(f"    {records[0].arch['digest'][:8]}  {spread(records):6.2%}  {medians}")
+
+
+def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seconds: float) -> str:
+    """Return the printed line of a condition."""
+    spreads = [spread(records) for records in zip(*runs, strict=True)]
+    medians = [record.latency.median_ms for run in runs for record in run]
+    grades = "".join(sorted(record.grade for run in runs for record in run))
+    first = runs[0][0].latency
+    return (
+        f"{'privilege' if privileged else 'none':9} {first.privilege:9} {first.clock:10} "
+        f"{loads:5} {statistics.median(spreads):8.2%} {max(spreads):8.2%} "
+        f"{min(medians):7.2f}..{max(medians):<7.2f} {seconds:6.2f} "
+        + " ".join(f"{grades.count(letter)}{letter}" for letter in "ABCD")
+    )
+
+
+def spread(records: Sequence[Record]) -> float:
+    """Return the relative standard deviation of the medians."""
+    medians = [record.latency.median_ms for record in records]
+    return statistics.stdev(medians) / statistics.mean(medians)
+
+
+def main() -> None:
+    """Run the conditions, or be one of the processes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pack", nargs="?", type=Path)
+    parser.add_argument("--models", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--privileged", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.output is not None:
+        measure_once(arguments, arguments.output)
+        return
+    state = machine.judge(machine.read_machine(window_s=1.0), privilege=available_privilege())
+    device = machine.device()
+    print(f"{device.name}, {device.cores} cores, {device.os}; best privilege {state.privilege}")
+    print(f"before: {state.verdict} {'; '.join(state.reasons)}")
+    print(f"{arguments.models} models, {arguments.processes} processes")
+    print(
+        "condition privilege clock      loads  typical    worst      ms             s/arch  grades"
+    )
+    for privileged in (True, False):
+        for loads in (0, 1):
+            run_condition(arguments, privileged=privileged, loads=loads)
+
+
+if __name__ == "__main__":
+    main()
