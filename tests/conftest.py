@@ -1,11 +1,6 @@
 """What all tests share: the tree, the command line as a child process, one thread each."""
 
 import os
-
-# Before numpy and torch are imported: threads of several test processes would fight for the cores.
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +8,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Before torch is imported: threads of several test processes would fight for the cores.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -47,7 +47,11 @@ def test_linked_packages_live_at_the_top(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["predictors", "export"])
 def test_linked_packages_refuse_their_bare_name(root: Path, name: str) -> None:
     child = subprocess.run(
-        [sys.executable, "-c", f"import {name}"], cwd=root, capture_output=True, text=True
+        [sys.executable, "-c", f"import {name}"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert child.returncode == 1
     assert f"ImportError: import hwnas.{name} instead of {name}" in child.stderr

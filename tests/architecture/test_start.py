@@ -49,7 +49,10 @@ def test_help_is_cheap(root: Path) -> None:
     def cpu_seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
-            [sys.executable, "-m", "hwnas", "--help"], cwd=root, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "hwnas", "--help"],
+            cwd=root,
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
@@ -98,4 +101,4 @@ def test_public_names_are_there() -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     assert not hasattr(hwnas, "no_such_thing")
     with pytest.raises(AttributeError, match="_private"):
-        hwnas._private  # noqa: B018
+        hwnas._private

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from subprocess import CompletedProcess
 
 import click
@@ -21,7 +21,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], None]], None]]:
+def probe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that makes `hwnas probe` call what it is given."""
 
     def install(action: Callable[[], None], *needs: str) -> None:
@@ -30,7 +30,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], No
         verb = Verb(target=f"{__name__}:probe_command", help="", needs=needs)
         monkeypatch.setitem(VERBS, "probe", verb)
 
-    yield install
+    return install
 
 
 def fail(error: BaseException) -> Callable[[], None]:
@@ -155,6 +155,7 @@ def test_a_reader_that_leaves_early_is_no_error(hwnas: Run) -> None:
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
+        check=False,
     )
     os.close(writing)
     assert (child.returncode, child.stderr) == (141, "")

@@ -47,10 +47,9 @@ def test_list_round_trip(kind: Kind, numbers: list[float]) -> None:
 def test_any_text_is_a_value_or_a_usage_error(kind: Kind, text: str) -> None:
     try:
         value = parse(text, kind)
-    except UsageError as error:
-        assert "accepted" in error.message or "too large" in error.message
-    else:
-        assert math.isfinite(value) and value >= 0
+    except UsageError:
+        return
+    assert 0 <= value < math.inf
 
 
 @pytest.mark.parametrize(
