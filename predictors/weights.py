@@ -7,7 +7,7 @@ import numpy as np
 from hwnas.predictors.columns import FloatArray
 
 SWEEPS = 20
-PULL = 4.0  # rows' worth of belief in equal weights of the good members
+PULL = 20.0  # rows' worth of belief in equal weights of the good members
 
 
 def simplex_weights(ratios: FloatArray) -> FloatArray:

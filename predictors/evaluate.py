@@ -1,0 +1,125 @@
+"""What a predictor is worth before it is used: nested cross-validation and its learning curve."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hwnas.predictors import checks
+from hwnas.predictors.columns import FloatArray
+from hwnas.predictors.predictor import LEAST_ROWS, Predictor
+from hwnas.predictors.scores import Scores, score
+
+SHARES = (0.25, 0.5, 0.75)  # of the training rows, for the learning curve
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurvePoint:
+    """Mean error (MAPE, percent) of predictors fitted on so many rows."""
+
+    rows: int
+    mape: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """Scores of rows never seen by the predictor that predicted them, all folds together.
+
+    `curve` is measured; `power` and `floor` describe it as floor + factor * rows ** -power.
+    """
+
+    scores: Scores
+    curve: tuple[CurvePoint, ...]
+    floor: float
+    factor: float
+    power: float
+    fit_cpu_s: float
+
+    def expected_mape(self, rows: int) -> float:
+        """Return the error (percent) that the curve expects with so many rows."""
+        return self.floor + self.factor * math.exp(-self.power * math.log(rows))
+
+    def gain(self, more: int) -> float:
+        """Return by how many percentage points the error would fall with `more` rows."""
+        rows = self.scores.rows
+        return max(0.0, self.expected_mape(rows) - self.expected_mape(rows + more))
+
+
+def evaluate(
+    genes: ArrayLike, costs: ArrayLike, y: ArrayLike, *, folds: int = 5, seed: int = 0
+) -> Evaluation:
+    """Return the nested cross-validation of the default predictor on these rows.
+
+    Every fold is predicted by a predictor (its weights, intervals and all) fitted on the others.
+    """
+    table, price = checks.features(genes, costs)
+    least = -(-LEAST_ROWS * folds // (folds - 1)) + 1
+    truth = checks.target(y, rows=len(table), least=least)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(truth))
+    seen: dict[int, list[float]] = {}
+    predictions = np.empty((3, len(truth)))
+    seconds = []
+    for fold in range(folds):
+        out = order[fold::folds]
+        rest = np.setdiff1d(order, out)
+        started = time.process_time()
+        predictor = Predictor.fit(table[rest], price[rest], truth[rest], seed=seed)
+        seconds.append(time.process_time() - started)
+        predictions[:, out] = predictor.predict(table[out], price[out])
+        for rows in _sizes(len(rest)):
+            part = rng.permutation(rest)[:rows]
+            small = Predictor.fit(table[part], price[part], truth[part], seed=seed)
+            error = _mape(truth[out], small.predict(table[out], price[out]).mean)
+            seen.setdefault(rows, []).append(error)
+    scores = score(truth, *predictions)
+    inner = len(truth) - len(truth) // folds
+    seen[inner] = [scores.mape]
+    curve = tuple(CurvePoint(rows=n, mape=float(np.mean(seen[n]))) for n in sorted(seen))
+    floor, factor, power = _law(curve)
+    return Evaluation(
+        scores=scores,
+        curve=curve,
+        floor=floor,
+        factor=factor,
+        power=power,
+        fit_cpu_s=float(np.mean(seconds)),
+    )
+
+
+def _sizes(rows: int) -> list[int]:
+    return sorted({int(share * rows) for share in SHARES if share * rows >= LEAST_ROWS})
+
+
+def _mape(truth: FloatArray, mean: FloatArray) -> float:
+    return 100.0 * float((np.abs(mean - truth) / np.maximum(np.abs(truth), 1e-12)).mean())
+
+
+def _law(curve: tuple[CurvePoint, ...]) -> tuple[float, float, float]:
+    """Return (floor, factor, power) of the falling power law nearest to the curve.
+
+    With one or two points the floor is taken as zero and the power as one half.
+    """
+    rows = np.array([point.rows for point in curve], dtype=np.float64)
+    error = np.array([point.mape for point in curve])
+    powers = np.array([0.5]) if len(curve) < 3 else np.linspace(0.25, 1.5, 26)
+    best = (np.inf, 0.0, 0.0, 0.5)
+    for power in powers:
+        floor, factor = _line(rows**-power, error, free=len(curve) >= 3)
+        miss = float(((floor + factor * rows**-power - error) ** 2).sum())
+        if miss < best[0]:
+            best = (miss, floor, factor, float(power))
+    return best[1:]
+
+
+def _line(x: NDArray[np.float64], y: FloatArray, *, free: bool) -> tuple[float, float]:
+    """Return (intercept, slope) of the least-squares line with neither negative."""
+    slope = float(np.cov(x, y, bias=True)[0, 1] / max(x.var(), 1e-30)) if free else -1.0
+    intercept = float(y.mean() - slope * x.mean())
+    if not free or intercept < 0.0:
+        return 0.0, float(x @ y / (x @ x))
+    if slope < 0.0:
+        return float(y.mean()), 0.0
+    return intercept, slope
