@@ -1,0 +1,148 @@
+"""What is searched for: quantities of architectures, objectives made of them, and their scores.
+
+A quantity is a name and a function from rows of value indices to numbers: plain numbers where it
+is known exactly (a cost), or an `Estimate` with an interval (a predictor). Engines see `Scores`
+only: everything minimised, and by how much the constraints are violated.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.errors import UsageError, unknown_name
+from hwnas.search.columns import Codes, Floats, cost_columns, gene_columns
+from hwnas.search.constraints import Constraint
+from hwnas.spaces import Space
+
+LEVEL = 0.9
+EXACT = ("macs", "params", "activations")
+
+
+class Estimate(NamedTuple):
+    """Value of each architecture, and the ends of the interval that holds `LEVEL` of truths."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+class Predicts(Protocol):
+    """What is asked of a predictor, such as `hwnas.predictors.Predictor`."""
+
+    def predict(self, genes: Floats, costs: Floats, *, level: float = ...) -> Sequence[Floats]:
+        """Return (mean, low, high) of each row; the interval holds `level` of the truths."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """A named property of architectures; `unit` is for messages."""
+
+    name: str
+    of: Callable[[Codes], Estimate | Floats]
+    unit: str = ""
+
+    def estimate(self, codes: Codes) -> Estimate:
+        """Return the estimate of each row; exact values have intervals of no width."""
+        found = self.of(codes)
+        if isinstance(found, tuple):
+            return Estimate(*(np.asarray(part, np.float64) for part in found))
+        exact = np.asarray(found, np.float64)
+        return Estimate(exact, exact, exact)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """A quantity to make small, or large."""
+
+    quantity: str
+    maximise: bool = False
+
+    @property
+    def sign(self) -> float:
+        """What the quantity is multiplied by so that it is minimised."""
+        return -1.0 if self.maximise else 1.0
+
+
+class Scores(NamedTuple):
+    """Values (n, objectives), all minimised, and violation (n,): 0 is feasible, more is worse."""
+
+    values: Floats
+    violation: Floats
+
+
+Evaluate = Callable[[Codes], Scores]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A space with objectives and constraints over named quantities."""
+
+    space: Space
+    quantities: tuple[Quantity, ...]
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [quantity.name for quantity in self.quantities]
+        if len(set(names)) < len(names):
+            raise UsageError(f"two quantities have one name: {', '.join(names)}")
+        if not self.objectives:
+            raise UsageError("a search needs at least one objective")
+        wanted = [objective.quantity for objective in self.objectives]
+        for name in (*wanted, *(constraint.quantity for constraint in self.constraints)):
+            if name not in names:
+                raise unknown_name("quantity", name, names)
+        if len(set(wanted)) < len(wanted):
+            raise UsageError(f"an objective is named twice: {', '.join(wanted)}")
+
+    def quantity(self, name: str) -> Quantity:
+        """Return the quantity of that name."""
+        return next(quantity for quantity in self.quantities if quantity.name == name)
+
+    def estimates(self, codes: Codes) -> dict[str, Estimate]:
+        """Return the estimate of every quantity that an objective or a constraint needs."""
+        needed = {o.quantity: None for o in self.objectives}
+        needed |= {c.quantity: None for c in self.constraints}
+        return {name: self.quantity(name).estimate(codes) for name in needed}
+
+    def __call__(self, codes: Codes) -> Scores:
+        """Return the scores of canonical rows of value indices."""
+        estimates = self.estimates(codes)
+        values = [o.sign * estimates[o.quantity].mean for o in self.objectives]
+        violation = np.zeros(len(codes))
+        for constraint in self.constraints:
+            violation += constraint.violation(*estimates[constraint.quantity], level=LEVEL)
+        return Scores(np.stack(values, axis=1), violation)
+
+
+def exact(space: Space, name: str) -> Quantity:
+    """Return a closed-form cost of a space with networks as a quantity."""
+    if name not in EXACT:
+        raise unknown_name("cost", name, EXACT)
+    return Quantity(name=name, of=lambda codes: getattr(space.cost(codes), name).astype(np.float64))
+
+
+def predicted(space: Space, name: str, predictor: Predicts, *, unit: str = "") -> Quantity:
+    """Return what a predictor, fitted on `gene_columns` and `cost_columns`, says of a space."""
+
+    def of(codes: Codes) -> Estimate:
+        genes, costs = gene_columns(space, codes), cost_columns(space, codes)
+        return Estimate(*predictor.predict(genes, costs, level=LEVEL))
+
+    return Quantity(name=name, of=of, unit=unit)
+
+
+def tabulated(space: Space, name: str, codes: Codes, values: Floats) -> Quantity:
+    """Return a quantity that is known exactly for every architecture of an enumerated space."""
+    weights = np.concatenate([[1], np.cumprod(space.cardinalities[::-1])])[-2::-1]
+    keys = codes @ weights
+    order = np.argsort(keys)
+
+    def of(rows: Codes) -> NDArray[np.float64]:
+        found = np.searchsorted(keys[order], rows @ weights)
+        return np.asarray(values[order[found]], np.float64)
+
+    return Quantity(name=name, of=of)

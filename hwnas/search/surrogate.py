@@ -1,0 +1,205 @@
+"""Gaussian process for tens to hundreds of measured architectures, whose choices have no order.
+
+Kernel: a constant, a linear kernel in the one-hot choices and in every block of columns, and a
+Gaussian kernel over all of them, in which a one-hot column weighs as much as its gene times its
+letter (the value within the alphabet that genes share). Hyper-parameters: the largest marginal
+likelihood under weak priors, always from the same start, so that a fit depends on its data alone.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwnas.search.columns import Codes, Floats, Table
+
+JITTER = 1e-8
+STEPS = 40
+CHUNK = 8192
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+    """Where each hyper-parameter (a logarithm) stands in a vector, and its prior.
+
+    Order: linear in the choices, linear in each block, Gaussian part; weights of genes, letters
+    and blocks in its distance; noise.
+    """
+
+    gene: Codes
+    letter: Codes
+    blocks: int
+
+    @property
+    def genes(self) -> int:
+        """The number of genes."""
+        return int(self.gene.max()) + 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of hyper-parameters of each sort."""
+        return (1, self.blocks, 1, self.genes, int(self.letter.max()) + 1, self.blocks, 1)
+
+    def split(self, parameters: Floats) -> list[Floats]:
+        """Return the parameters of each sort."""
+        return np.split(parameters, np.cumsum(self.sizes)[:-1])
+
+    def prior(self) -> tuple[Floats, Floats]:
+        """Return means and deviations of the hyper-parameters."""
+        means = (-1.0, -1.0, -0.7, math.log(2.0 / self.genes), 0.0, math.log(0.1), -4.0)
+        deviations = (2.0, 2.0, 1.5, 1.0, 0.5, 1.5, 2.0)
+        return np.repeat(means, self.sizes), np.repeat(deviations, self.sizes)
+
+    def __call__(self, parameters: Floats, a: Table, b: Table) -> tuple[Floats, Floats]:
+        """Return (kernel between the rows of two tables, its Gaussian part at amplitude one)."""
+        choice, lines, amplitude, gene, letter, radii, _ = self.split(np.exp(parameters))
+        weights = gene[self.gene] * letter[self.letter]
+        total = 1.0 + (choice[0] / self.genes) * (a.ones @ b.ones.T)
+        columns_a = [a.ones * np.sqrt(0.5 * weights)]
+        columns_b = [b.ones * np.sqrt(0.5 * weights)]
+        for line, radius, x, y in zip(lines, radii, a.blocks, b.blocks, strict=True):
+            total += (x * (line / x.shape[1])) @ y.T
+            scale = math.sqrt(radius / x.shape[1])
+            columns_a.append(x * scale)
+            columns_b.append(y * scale)
+        gaussian = _distances(np.concatenate(columns_a, 1), np.concatenate(columns_b, 1))
+        gaussian *= -0.5
+        np.exp(gaussian, out=gaussian)
+        total += amplitude[0] * gaussian
+        return total, gaussian
+
+    def variances(self, parameters: Floats, table: Table) -> Floats:
+        """Return the kernel of each row with itself."""
+        choice, lines, amplitude, *_ = self.split(np.exp(parameters))
+        total = 1.0 + amplitude[0] + (choice[0] / self.genes) * (table.ones**2).sum(axis=1)
+        for line, x in zip(lines, table.blocks, strict=True):
+            total += line * (x**2).mean(axis=1)
+        return np.asarray(total)
+
+
+def _distances(x: Floats, y: Floats) -> Floats:
+    distances = x @ (-2.0 * y.T)
+    distances += (x**2).sum(axis=1)[:, None]
+    distances += (y**2).sum(axis=1)
+    return np.maximum(distances, 0.0, out=distances)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """A process conditioned on measured rows; targets have mean 0 and spread 1."""
+
+    kernel: Kernel
+    parameters: Floats
+    table: Table
+    factor: Floats
+    weights: Floats
+    loss: float
+
+    @property
+    def noise(self) -> float:
+        """The variance of the noise."""
+        return math.exp(self.parameters[-1])
+
+    def predict(self, table: Table) -> tuple[Floats, Floats]:
+        """Return mean and variance of each row, without noise."""
+        means, variances = [], []
+        for start in range(0, len(table), CHUNK):
+            part = table.rows(slice(start, start + CHUNK))
+            mean, half = self.reach(part)
+            means.append(mean)
+            variances.append(self.kernel.variances(self.parameters, part) - (half**2).sum(axis=0))
+        return np.concatenate(means), np.maximum(np.concatenate(variances), 1e-10)
+
+    def mean(self, table: Table) -> Floats:
+        """Return the mean of each row."""
+        return self.kernel(self.parameters, table, self.table)[0] @ self.weights
+
+    def reach(self, table: Table) -> tuple[Floats, Floats]:
+        """Return means, and the half covariances (measured, rows) that lessen the variances."""
+        from scipy.linalg import solve_triangular
+
+        cross, _ = self.kernel(self.parameters, self.table, table)
+        return self.weights @ cross, solve_triangular(self.factor, cross, lower=True)
+
+
+def fit(kernel: Kernel, table: Table, target: Floats) -> Process:
+    """Return the process with the most probable hyper-parameters for this target."""
+    from scipy.linalg import cho_solve
+    from scipy.optimize import minimize
+
+    likelihood = _Likelihood(kernel, table, target)
+    start, _ = kernel.prior()
+    bounds = [(-10.0, 6.0)] * (len(start) - 1) + [(-9.0, 2.0)]
+    found = minimize(
+        likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}
+    )
+    covariance, _ = kernel(found.x, table, table)
+    covariance[np.diag_indices_from(covariance)] += math.exp(found.x[-1]) + JITTER
+    factor = np.linalg.cholesky(covariance)
+    return Process(
+        kernel=kernel,
+        parameters=found.x,
+        table=table,
+        factor=np.asarray(factor, np.float64),
+        weights=cho_solve((factor, True), target),
+        loss=float(found.fun),
+    )
+
+
+class _Likelihood:
+    """Negative log posterior of the hyper-parameters, with its gradient."""
+
+    def __init__(self, kernel: Kernel, table: Table, target: Floats) -> None:
+        self._kernel, self._table, self._target = kernel, table, target
+        self._prior = kernel.prior()
+        self._choices = table.ones @ table.ones.T / kernel.genes
+        self._lines = [x @ x.T / x.shape[1] for x in table.blocks]
+        self._squares = [_distances(x, x) / x.shape[1] for x in table.blocks]
+
+    def __call__(self, parameters: Floats) -> tuple[float, Floats]:
+        covariance, gaussian = self._kernel(parameters, self._table, self._table)
+        covariance[np.diag_indices_from(covariance)] += math.exp(parameters[-1]) + JITTER
+        inverse, half_log_determinant = _inverse(covariance)
+        solved = inverse @ self._target
+        slope = 0.5 * (inverse - np.outer(solved, solved))
+        mean, deviation = self._prior
+        apart = (parameters - mean) / deviation
+        loss = 0.5 * self._target @ solved + half_log_determinant + 0.5 * apart @ apart
+        gradient = self._gradient(parameters, slope, slope * gaussian)
+        return float(loss), gradient + apart / deviation
+
+    def _gradient(self, parameters: Floats, slope: Floats, pulled: Floats) -> Floats:
+        kernel, ones = self._kernel, self._table.ones
+        choice, lines, amplitude, gene, letter, radii, noise = kernel.split(np.exp(parameters))
+        # sum over pairs of pulled * (one-hot difference)^2, per one-hot column
+        apart = (ones * (pulled.sum(axis=1)[:, None] - pulled @ ones)).sum(axis=0)
+        by_column = -0.5 * amplitude[0] * apart * gene[kernel.gene] * letter[kernel.letter]
+        parts: list[Any] = [
+            choice * _inner(slope, self._choices),
+            lines * [_inner(slope, line) for line in self._lines],
+            amplitude * pulled.sum(),
+            np.bincount(kernel.gene, by_column),
+            np.bincount(kernel.letter, by_column),
+            -0.5 * amplitude * radii * [_inner(pulled, square) for square in self._squares],
+            noise * np.trace(slope),
+        ]
+        return np.concatenate(parts)
+
+
+def _inner(a: Floats, b: Floats) -> float:
+    return float(a.ravel() @ b.ravel())
+
+
+def _inverse(covariance: Floats) -> tuple[Floats, float]:
+    """Return the inverse of a covariance and half its log determinant."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    factor, failed = dpotrf(covariance, lower=1)
+    if failed:
+        diagonal = np.diag(1e-6 * np.diag(covariance))
+        factor, failed = dpotrf(covariance + diagonal, lower=1)
+    inverse, _ = dpotri(factor, lower=1)
+    lower: NDArray[np.float64] = np.tril(inverse)
+    return lower + np.tril(lower, -1).T, float(np.log(np.diag(factor)).sum())
