@@ -65,8 +65,8 @@ BUILTIN = {
     "digits": _Builtin(
         read=_digits,
         classes=tuple("0123456789"),
-        mean=(0.3054,),
-        std=(0.3761,),
+        mean=(0.3052,),
+        std=(0.3760,),
         flips=False,
     ),
     "fashion-mnist": _Builtin(
@@ -114,7 +114,7 @@ def load_data(settings: DataSettings, *, progress: Progress | None = None) -> Da
         "data set",
         name,
         [*BUILTIN, *(f"{prefix}/..." for prefix in PREFIXES)],
-        hint="data.path names a folder of images",
+        hint="for a folder of images set data.path and leave data.name out",
     )
 
 

@@ -40,7 +40,7 @@ class DataSettings(BaseModel):
     val: Literal["heldout", "test"] = Field(
         "heldout", description="what a folder val/ without test/ beside it serves as"
     )
-    seed: int = Field(0, ge=0, description="of the split")
+    seed: int = Field(0, ge=0, description="which images are held out; never moves test images")
     image_size: int | None = Field(None, ge=4, le=4096)
     channels: Literal[1, 3] | None = None
     mean: tuple[float, ...] | None = None
@@ -94,7 +94,7 @@ class FileImages:
         path = self.path(index)
         try:
             with Image.open(path) as image:
-                return image.convert("RGB" if self.channels == 3 else "L")
+                return _converted(image, self.channels)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise unreadable(path, error) from error
 
@@ -112,12 +112,21 @@ class MapImages:
         """Return one image, decoded; raises HwnasError naming the data set and the index."""
         source = int(self.indices[index])
         try:
-            return self.load(source).convert("RGB" if self.channels == 3 else "L")
+            return _converted(self.load(source), self.channels)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise unreadable(f"{self.name}, image {source}", error) from error
 
 
 Images = MemoryImages | FileImages | MapImages
+
+
+def _converted(image: Image.Image, channels: int) -> Image.Image:
+    """Return the image with 8 bits per channel; Pillow alone would clip deeper ones to white."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError("it has 32 bits per pixel, of which no range is known")
+    return image.convert("RGB" if channels == 3 else "L")
 
 
 def unreadable(what: object, error: Exception) -> HwnasError:

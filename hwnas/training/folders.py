@@ -26,6 +26,7 @@ VAL_NAMES = ("val", "valid", "validation")
 TEST_NAMES = ("test", "testing")
 _SAMPLE = 2000
 _SHOWN = 5
+_BLOCK = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +72,7 @@ def _from_one_folder(
     classes, whole = _scan(root, None, channels=channels, notes=notes)
     rest, test = whole, None
     if settings.test is not None:
-        kept, aside = split(
-            whole.labels, classes, part="test", wanted=settings.test, seed=settings.seed
-        )
+        kept, aside = split(whole.labels, classes, part="test", wanted=settings.test, seed=0)
         rest, test = whole.take(kept, name="train"), whole.take(aside, name="test")
     else:
         notes.append(f"no test part: {root} is one folder and data.test is not set")
@@ -125,7 +124,9 @@ def _scan(
     root: Path, classes: tuple[str, ...] | None, *, channels: int, notes: list[str]
 ) -> tuple[tuple[str, ...], Part]:
     """Return (classes, images) of a folder of class folders; `classes` must agree if given."""
-    names = sorted((entry.name for entry in os.scandir(root) if _is_class(entry)), key=_natural)
+    names, loose = _class_names(root)
+    if loose:
+        notes.append(f"{root}: ignored {_count(loose, 'image')} outside class folders")
     if classes is None:
         if len(names) < 2:
             raise UsageError(
@@ -154,18 +155,33 @@ def _scan(
     return order, Part(name="train", images=images, labels=np.array(labels, dtype=np.int64))
 
 
-def _is_class(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
+def _class_names(root: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the class folders, and of images that lie beside them."""
+    try:
+        entries = [entry for entry in os.scandir(root) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise HwnasError(f"cannot read {root}: {error.strerror}") from error
+    names = sorted((entry.name for entry in entries if entry.is_dir()), key=_natural)
+    loose = [entry.name for entry in entries if entry.is_file() and _is_image(entry.name)]
+    return names, loose
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _refuse(error: OSError) -> None:
+    raise HwnasError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 def _files(folder: Path, ignored: list[str]) -> list[Path]:
     found = []
-    for here, subfolders, names in os.walk(folder, followlinks=True):
+    for here, subfolders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         subfolders.sort(key=_natural)
         for name in sorted(names, key=_natural):
             if name.startswith("."):
                 continue
-            if os.path.splitext(name)[1].lower() in EXTENSIONS:
+            if _is_image(name):
                 found.append(Path(here, name))
             else:
                 ignored.append(str(Path(folder.name, name)))
@@ -219,13 +235,12 @@ def _check_images(part: Part, *, every: bool, progress: Progress | None) -> None
     broken: list[str] = []
     # Decoding releases the interpreter lock.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for done, fault in enumerate(
-            pool.map(lambda index: _fault(images, int(index), how=how), chosen), start=1
-        ):
-            if fault is not None:
-                broken.append(fault)
+        for start in range(0, len(chosen), _BLOCK):
+            block = chosen[start : start + _BLOCK].tolist()
+            faults = pool.map(lambda index: _fault(images, index, how=how), block)
+            broken.extend(fault for fault in faults if fault is not None)
             if progress is not None and every:
-                progress(f"checking {part.name} images", done, len(chosen))
+                progress(f"checking {part.name} images", start + len(block), len(chosen))
     if broken:
         more = len(broken) - _SHOWN
         raise HwnasError(

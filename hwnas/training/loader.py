@@ -6,6 +6,8 @@ of n consecutive pieces, so that the ranks' pieces in order are the batch of a s
 """
 
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -295,7 +297,7 @@ class FileBatches:
         loader = DataLoader(
             _Seeded(self.part.images, self.part.labels, self.transform),
             batch_sampler=_Requests(self.order, self.piece, epoch, start),
-            num_workers=self.workers,
+            num_workers=min(self.workers, _cores()),
             collate_fn=_collate,
             pin_memory=self.pin_memory,
         )
@@ -303,6 +305,13 @@ class FileBatches:
             if fault is not None:
                 raise HwnasError(*fault)
             yield images, labels
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; torch warns of more workers than that."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 Request = tuple[int, int]

@@ -1,6 +1,7 @@
 """Data sets that timm opens by name: `torch/...` of torchvision, `hfds/...` of Hugging Face."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,16 +102,19 @@ def _labels(dataset: Any, name: str) -> NDArray[np.int64]:  # noqa: ANN401
 
 
 def _loader(dataset: Any) -> Callable[[int], Image.Image]:  # noqa: ANN401
+    """Return a function that worker processes can be sent."""
     reader = getattr(dataset, "reader", None)
+    return partial(_first, dataset) if reader is None else partial(_opened, reader)
 
-    def load(index: int) -> Image.Image:
-        if reader is None:
-            image = dataset[index][0]
-            assert isinstance(image, Image.Image)
-            return image
-        # Not dataset[index]: timm answers an unreadable image with its neighbour.
-        with Image.open(reader[index][0]) as image:
-            image.load()
-            return image
 
-    return load
+def _first(dataset: Any, index: int) -> Image.Image:  # noqa: ANN401
+    image = dataset[index][0]
+    assert isinstance(image, Image.Image)
+    return image
+
+
+def _opened(reader: Any, index: int) -> Image.Image:  # noqa: ANN401
+    # Not through timm's dataset: it answers an unreadable image with its neighbour.
+    with Image.open(reader[index][0]) as image:
+        image.load()
+        return image

@@ -57,6 +57,9 @@ def _allocate(
             )
     exact = counts * (count / total)
     taken = np.clip(np.floor(exact).astype(np.int64), 1, counts - 1)
+    while taken.sum() > max(count, len(classes)):
+        spare = np.where(taken > 1, taken - exact, -np.inf)
+        taken[int(np.argmax(spare))] -= 1
     while taken.sum() < count:
         room = np.where(taken < counts - 1, exact - taken, -np.inf)
         taken[int(np.argmax(room))] += 1
