@@ -1,0 +1,105 @@
+"""The supernet's parameters, gradients and averages as flat vectors.
+
+Optimiser, clipping, merging, averaging and all_reduce then work on a few long vectors instead of
+a thousand short ones, and a step allocates nothing. Parameters with weight decay come first.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hwnas.sharing.shared import plant
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive entries of the flat vectors that belong to `name`."""
+
+    name: str
+    start: int
+    size: int
+
+    @property
+    def entries(self) -> slice:
+        """The entries as a slice."""
+        return slice(self.start, self.start + self.size)
+
+
+class FlatParameters:
+    """One vector of weights that the supernet's parameters are views of.
+
+    `gradients` are two vectors: of the subnets that learn from labels (the supernet, in a
+    sandwich) and of those that learn from others. `attach` says which one autograd fills.
+    """
+
+    def __init__(self, supernet: nn.Module, *, decays: Callable[[str, Tensor], bool]) -> None:
+        named = dict(supernet.named_parameters())
+        order = sorted(named, key=lambda name: not decays(name, named[name]))
+        self.decayed = sum(named[name].numel() for name in named if decays(name, named[name]))
+        self.segments: list[Segment] = []
+        start = 0
+        for name in order:
+            self.segments.append(Segment(name, start, named[name].numel()))
+            start += named[name].numel()
+        device = next(iter(named.values())).device
+        self.weights = torch.empty(start, device=device)
+        self.gradients = (torch.zeros(start, device=device), torch.zeros(start, device=device))
+        self._parameters: list[nn.Parameter] = []
+        for segment in self.segments:
+            old = named[segment.name]
+            view = self.weights[segment.entries].view(old.shape)
+            with torch.no_grad():
+                view.copy_(old)
+            # A detached view shares memory and version counter, so borrowed copies notice updates.
+            parameter = nn.Parameter(view.detach(), requires_grad=old.requires_grad)
+            plant(supernet, segment.name, parameter)
+            self._parameters.append(parameter)
+        self._views = tuple(
+            [
+                gradient[segment.entries].view(parameter.shape)
+                for segment, parameter in zip(self.segments, self._parameters, strict=True)
+            ]
+            for gradient in self.gradients
+        )
+
+    def attach(self, which: int) -> None:
+        """Let autograd add into the gradient vector of that index."""
+        for parameter, view in zip(self._parameters, self._views[which], strict=True):
+            parameter.grad = view
+
+    def zero(self) -> None:
+        """Set both gradient vectors to zero."""
+        for gradient in self.gradients:
+            gradient.zero_()
+
+    def groups(self, weight_decay: float) -> list[dict[str, object]]:
+        """Return optimiser groups: what decays, and what does not."""
+        groups = []
+        for entries, decay in (
+            (slice(0, self.decayed), weight_decay),
+            (slice(self.decayed, None), 0.0),
+        ):
+            parameter = nn.Parameter(self.weights[entries].detach())
+            if parameter.numel():
+                parameter.grad = self.gradients[0][entries]
+                groups.append({"params": [parameter], "weight_decay": decay})
+        return groups
+
+    def named(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parts of a flat vector by parameter name, in the parameters' shapes."""
+        for segment, parameter in zip(self.segments, self._parameters, strict=True):
+            yield segment.name, vector[segment.entries].view(parameter.shape)
+
+
+def scopes(segments: list[Segment], scope: str) -> list[list[Segment]]:
+    """Return what is compared as one vector: each tensor, the tensors of a layer, or all."""
+    if scope == "tensor":
+        return [[segment] for segment in segments]
+    if scope == "all":
+        return [segments]
+    layers: dict[str, list[Segment]] = {}
+    for segment in segments:
+        layers.setdefault(segment.name.rpartition(".")[0], []).append(segment)
+    return list(layers.values())

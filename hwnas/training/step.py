@@ -1,0 +1,166 @@
+"""One training step: run the subnets of the plan, merge their gradients, update the weights."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from hwnas.errors import HwnasError
+from hwnas.supernet import Supernet
+from hwnas.training.distributed import Ranks
+from hwnas.training.flat import FlatParameters, scopes
+from hwnas.training.losses import Distillation, label_loss
+from hwnas.training.merges import Merge, conflict_ratio
+from hwnas.training.optimise import Average, LossScale, clip_factor
+from hwnas.training.plans import Task
+
+Teacher = Callable[[Tensor], Tensor]
+
+
+class NonFiniteLossError(HwnasError):
+    """A loss became infinite or not a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """What does not change from step to step.
+
+    `clip`: greatest gradient norm, of the subnets' sum ("subnets", as the released code does it)
+    or of the merged gradient ("all"). `teacher` gives probabilities for images; where it is set,
+    the subnets that would learn from labels learn from it.
+    """
+
+    distillation: Distillation
+    label_smoothing: float = 0.1
+    merge: Merge = field(default_factory=Merge)
+    merge_scope: str = "tensor"
+    clip: float | None = None
+    clip_scope: str = "all"
+    accumulate: int = 1
+    teacher: Teacher | None = None
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What a step reports: the loss of each task, and the conflict ratio if it was asked for."""
+
+    losses: tuple[tuple[str, float], ...]
+    conflict_ratio: float | None
+    updated: bool
+
+
+class Stepper:
+    """Runs steps on a supernet; the state it changes is all in its arguments."""
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        flat: FlatParameters,
+        optimiser: torch.optim.Optimizer,
+        settings: StepSettings,
+        *,
+        average: Average | None,
+        loss_scale: LossScale,
+        ranks: Ranks,
+    ) -> None:
+        self.supernet, self.flat, self.optimiser, self.settings = (
+            supernet, flat, optimiser, settings,
+        )  # fmt: skip
+        self.average, self.loss_scale, self.ranks = average, loss_scale, ranks
+        self._merge_scopes = scopes(flat.segments, settings.merge_scope)
+        self._layers = scopes(flat.segments, "layer")
+
+    def __call__(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        tasks: Sequence[Task],
+        *,
+        learning_rate: float,
+        merges: bool = True,
+        measures_conflicts: bool = False,
+    ) -> StepResult:
+        """Do one step on a batch; `merges` says whether the merge applies yet, else gradients add.
+
+        Raises NonFiniteLossError before anything is changed by a loss that is not finite.
+        """
+        self.flat.zero()
+        losses = [0.0] * len(tasks)
+        pieces = self._pieces(images, targets)
+        for piece in pieces:
+            for index, loss in self._backward(*piece, tasks, share=1 / len(pieces)):
+                losses[index] += loss
+        sup, sub = self.flat.gradients
+        self.ranks.average(sup)
+        follows = any(task.learns_from for task in tasks)
+        if follows:
+            self.ranks.average(sub)
+        finite = self.loss_scale.unscale(*((sup, sub) if follows else (sup,)))
+        conflicts = None
+        if finite:
+            if measures_conflicts and follows:
+                conflicts = conflict_ratio(sup, sub, self._layers)
+            self._update(follows=follows, merges=merges, learning_rate=learning_rate)
+        named = tuple((task.role, loss) for task, loss in zip(tasks, losses, strict=True))
+        return StepResult(losses=named, conflict_ratio=conflicts, updated=finite)
+
+    def _pieces(self, images: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        count = self.settings.accumulate
+        return list(zip(images.chunk(count), targets.chunk(count), strict=True))
+
+    def _backward(
+        self, images: Tensor, targets: Tensor, tasks: Sequence[Task], *, share: float
+    ) -> Iterator[tuple[int, float]]:
+        predictions: dict[int, Tensor] = {}
+        needed = {source for task in tasks for source in task.learns_from}
+        with torch.no_grad():
+            taught = self.settings.teacher(images) if self.settings.teacher else None
+        attached = None
+        for index, task in enumerate(tasks):
+            group = 1 if task.learns_from else 0
+            if attached != group:
+                self.flat.attach(group)
+                attached = group
+            with self.settings.autocast():
+                logits = self.supernet(images, task.arch)
+            logits = logits.float()
+            loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
+            value = loss.item()
+            if not torch.isfinite(torch.tensor(value)):
+                raise NonFiniteLossError(
+                    f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
+                    "lower optimiser.lr, set optimiser.clip_norm, or use --init with good weights",
+                )
+            if index in needed:
+                predictions[index] = logits.detach().softmax(-1)
+            (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
+            yield index, value * share
+
+    def _loss(
+        self, logits: Tensor, targets: Tensor, taught: Tensor | None, sources: list[Tensor]
+    ) -> Tensor:
+        if sources:
+            teacher = sources[0] if len(sources) == 1 else torch.stack(sources).mean(0)
+            return self.settings.distillation(logits, teacher)
+        if taught is not None:
+            return -(taught * logits.log_softmax(-1)).sum(-1).mean()
+        return label_loss(logits, targets, smoothing=self.settings.label_smoothing)
+
+    def _update(self, *, follows: bool, merges: bool, learning_rate: float) -> None:
+        sup, sub = self.flat.gradients
+        settings = self.settings
+        if follows:
+            factor = clip_factor(sub, settings.clip if settings.clip_scope == "subnets" else None)
+            merge = settings.merge if merges else Merge()
+            merge(sup, sub, self._merge_scopes, sub_factor=factor)
+        factor = clip_factor(sup, settings.clip if settings.clip_scope == "all" else None)
+        if factor < 1:
+            sup.mul_(factor)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update(self.flat.weights)
