@@ -5,6 +5,7 @@ that they have; `supernet/LATEST` names the newest. Every file appears whole or 
 run that was interrupted anywhere can be opened again.
 """
 
+import json
 import platform
 import re
 from collections.abc import Mapping
@@ -14,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import FormatError, HwnasError, UsageError
-from hwnas.io import Schema, read_json, read_tensors, write_atomic, write_json, write_tensors
+from hwnas.io import (
+    Schema,
+    canonical_json,
+    read_json,
+    read_tensors,
+    write_atomic,
+    write_json,
+    write_tensors,
+)
 from hwnas.spaces import Space, space
 
 if TYPE_CHECKING:
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
     from hwnas.supernet import Supernet
 
 RUN_SCHEMA = Schema(name="hwnas/run", version=1)
+SUPERNET_SCHEMA = Schema(name="hwnas/supernet", version=1)
 RUN_FILE = "run.json"
 SUPERNET_FOLDER, LATEST_FILE = "supernet", "LATEST"
 _STEP_FILE = re.compile(r"step-(\d+)\.safetensors")
@@ -106,7 +116,9 @@ def save_supernet(run: Run, supernet: "Supernet", *, step: int) -> Path:
     """Write the shared weights and running statistics after `step` steps; return the file."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in supernet.state_dict().items()}
     path = run.folder / SUPERNET_FOLDER / f"step-{step}.safetensors"
-    write_tensors(path, arrays, {"space": run.space, "step": str(step)})
+    described = SUPERNET_SCHEMA.stamp({"space": run.space, "step": step})
+    # One entry: the order of several is random, and equal weights should be equal files.
+    write_tensors(path, arrays, {"hwnas": canonical_json(described)})
     write_atomic(path.with_name(LATEST_FILE), f"{path.name}\n")
     return path
 
@@ -131,11 +143,19 @@ def load_supernet(run: Run, *, step: int | None = None) -> "Supernet":
     step = latest_step(run) if step is None else step
     path = run.folder / SUPERNET_FOLDER / f"step-{step}.safetensors"
     arrays, metadata = read_tensors(path)
-    if metadata.get("space") != run.space:
-        raise FormatError(f"{path}: weights of {metadata.get('space')!r}, expected {run.space!r}")
+    described = SUPERNET_SCHEMA.check(_description(metadata), str(path))
+    if described.get("space") != run.space:
+        raise FormatError(f"{path}: weights of {described.get('space')!r}, expected {run.space!r}")
     supernet = Supernet(space_of(run))
     _fill(supernet, arrays, path)
     return supernet.eval()
+
+
+def _description(metadata: Mapping[str, str]) -> Any:  # noqa: ANN401 - parsed JSON
+    try:
+        return json.loads(metadata.get("hwnas", ""))
+    except ValueError:
+        return None
 
 
 def _fill(supernet: "Supernet", arrays: "Mapping[str, NDArray[Any]]", path: Path) -> None:
