@@ -5,6 +5,7 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 """
 
 import dataclasses
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,7 +157,12 @@ def profile(
                 "this machine cannot be measured now: " + "; ".join(state.reasons),
                 "stop other work, or measure anyway with --force (the records are graded so)",
             )
-        header = Header(device=device, runtimes=versions, created_at=time.time(), note=options.note)
+        header = Header(
+            device=device,
+            runtimes={**versions, "python": platform.python_version()},
+            created_at=time.time(),
+            note=options.note,
+        )
         writer = stack.enter_context(ProfileWriter(output, header))
         bench = stack.enter_context(_bench(provide, options, state, versions, known))
         _run_all(todo, bench, writer, progress)

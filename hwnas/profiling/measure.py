@@ -19,6 +19,7 @@ from hwnas.profiling.statistics import Summary, summarise
 
 DRIFT_LIMIT = 0.01
 _ROUND_MS = 5
+_COARSE_S = 1e-5
 
 
 # One inference. Returns its time in ms if the device has a clock of its own, else None.
@@ -43,12 +44,16 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clocks:
-    """Sources of seconds: the wall, this thread's and this process's processor time."""
+    """Sources of seconds: the wall, this thread's and this process's processor time.
+
+    Some systems count processor time in steps of milliseconds; there it is of no use.
+    """
 
     wall: Callable[[], float] = time.perf_counter
     thread: Callable[[], float] = time.thread_time
     process: Callable[[], float] = time.process_time
     sleep: Callable[[float], None] = time.sleep
+    thread_step_s: float = time.get_clock_info("thread_time").resolution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +133,12 @@ def measure(
             typical=warm[-1],
             enough=enough,
         )
+    return _concluded(model, drift, baseline_ms, privilege)
+
+
+def _concluded(
+    model: _Series, drift: _Series, baseline_ms: float | None, privilege: Privilege
+) -> Latency:
     summary = model.summary()
     reference_ms = drift.summary().median if drift.usable else None
     moved = None if not (reference_ms and baseline_ms) else reference_ms / baseline_ms - 1
@@ -141,7 +152,7 @@ def measure(
         kept_share=summary.kept_share,
         preempted=len(model.preempted),
         half_width=summary.half_width,
-        clock=used,
+        clock=model.clock,
         privilege=privilege,
         reference_ms=reference_ms,
         reference_drift=moved,
@@ -168,6 +179,7 @@ class _Timer:
             timing = self.once(run, works_here=True)
             elsewhere = (self.clocks.process() - process) * 1e3 - (timing.thread or 0.0)
             works_here = elsewhere < 0.25 * max(timing.wall, 1e-6)
+            works_here = works_here and self.clocks.thread_step_s <= _COARSE_S
             timings.append(timing)
         last = timings[-1]
         if not works_here:

@@ -150,8 +150,9 @@ class Header:
 
 
 def arch_digest(arch: ArchJson) -> str:
-    """Return the identity of an architecture: its own digest, else that of its JSON."""
-    return str(arch.get("digest") or digest(dict(arch)))
+    """Return the identity of an architecture: the digest it states, else that of its genes."""
+    identity = {name: arch[name] for name in ("space", "genes") if name in arch}
+    return str(arch.get("digest") or digest(identity))
 
 
 def record_key(arch: ArchJson, backend: str, settings: Settings) -> Key:

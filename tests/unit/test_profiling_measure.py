@@ -112,6 +112,14 @@ def test_work_of_another_thread_is_timed_by_the_wall(machine):
     assert result.preempted == 0
 
 
+def test_a_coarse_processor_clock_is_not_used(machine):
+    import dataclasses
+
+    clocks = dataclasses.replace(machine.clocks(), thread_step_s=0.0156)
+    result = measure(machine.model("m", jitter(5.0)), clock="thread_cpu", clocks=clocks)
+    assert result.clock == "wall"
+
+
 def test_a_device_with_its_own_clock_is_believed(machine):
     inner = machine.model("m", 5.0)
 

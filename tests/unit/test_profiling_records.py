@@ -8,6 +8,7 @@ from hwnas.profiling.records import (
     Latency,
     Record,
     Settings,
+    arch_digest,
     record_from,
     record_json,
     record_key,
@@ -98,6 +99,13 @@ def test_an_arch_without_a_digest_is_identified_by_its_genes():
     one = record_key({"space": "toy", "genes": {"d": 1}}, "b", Settings())
     other = record_key({"space": "toy", "genes": {"d": 2}}, "b", Settings())
     assert one != other
+
+
+def test_an_architecture_of_a_space_is_identified_as_the_space_does():
+    import hwnas
+
+    arch = hwnas.space("nasvit").smallest()
+    assert arch_digest(arch.to_json()) == arch.digest
 
 
 def test_rank_prefers_grade_then_time():
