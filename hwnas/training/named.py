@@ -34,10 +34,10 @@ def read_named(
 
 
 def _create(name: str, settings: DataSettings, *, split: str) -> Any:  # noqa: ANN401
-    create = import_timm("data").create_dataset
     root = None if settings.path is None else str(settings.path)
     if root is None and name.lower().startswith("torch/"):
         raise UsageError(f"{name} needs a folder", "set data.path to where it lies or shall lie")
+    create = import_timm("data").create_dataset
     download = settings.download and name.lower().startswith("torch/")
     try:
         return create(name, root=root, split=split, download=download)

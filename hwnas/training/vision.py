@@ -5,8 +5,9 @@ against CUDA; beside a CPU-only torch its operators never register, and its Pyth
 the first one it describes. Declaring the two missing names lets everything else of it work.
 """
 
-import importlib
 import sys
+from collections.abc import MutableMapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ def import_timm(submodule: str = "data") -> ModuleType:
     """Return `timm.<submodule>`; raises MissingPackageError if timm is not installed."""
     try:
         _ensure_torchvision()
-        return importlib.import_module(f"timm.{submodule}")
+        return import_module(f"timm.{submodule}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("timm", "torchvision", "torch"):
             raise
@@ -34,20 +35,21 @@ def import_timm(submodule: str = "data") -> ModuleType:
 
 def _ensure_torchvision() -> None:
     try:
-        importlib.import_module("torchvision")
+        import_module("torchvision")
     except RuntimeError as error:
         # Only after the real import failed: declaring the names beside a working torchvision
         # aborts the process.
         if "torchvision::" not in str(error):
             raise
-        _forget_torchvision()
+        _forget("torchvision", sys.modules)
         _declare_operators()
-        importlib.import_module("torchvision")
+        import_module("torchvision")
 
 
-def _forget_torchvision() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
+def _forget(package: str, modules: MutableMapping[str, ModuleType]) -> None:
+    """Remove a package that was imported halfway."""
+    for name in [name for name in modules if name.partition(".")[0] == package]:
+        del modules[name]
 
 
 def _declare_operators() -> None:

@@ -1,8 +1,5 @@
 """Importing timm beside a torch that lacks torchvision's operators, with stand-ins for both."""
 
-import builtins
-import importlib
-import sys
 from types import ModuleType
 
 import pytest
@@ -12,62 +9,55 @@ from hwnas.training import vision
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    real = importlib.import_module
-
-    def without_timm(name, *rest):
+    def without_timm(name):
         if name.startswith("timm"):
             raise ModuleNotFoundError("No module named 'timm'", name="timm")
-        return real(name, *rest)
+        return ModuleType(name)
 
-    monkeypatch.setattr(vision.importlib, "import_module", without_timm)
+    monkeypatch.setattr(vision, "import_module", without_timm)
     with pytest.raises(MissingPackageError, match="timm") as caught:
         vision.import_timm()
     assert "pip install" in caught.value.hint
 
 
+def test_a_package_that_a_package_misses_is_a_bug_of_theirs(monkeypatch):
+    def broken(name):
+        raise ModuleNotFoundError("No module named 'deeper'", name="deeper")
+
+    monkeypatch.setattr(vision, "import_module", broken)
+    with pytest.raises(ModuleNotFoundError, match="deeper"):
+        vision.import_timm()
+
+
 def test_operators_are_declared_only_after_the_real_import_failed(monkeypatch):
     calls = []
-    broken = True
 
     def imported(name):
         calls.append(name)
-        if name == "torchvision" and broken:
-            sys.modules["torchvision.half"] = ModuleType("torchvision.half")
+        if name == "torchvision" and "declare" not in calls:
             raise RuntimeError("operator torchvision::nms does not exist")
         return ModuleType(name)
 
-    def declare():
-        nonlocal broken
-        broken = False
-        calls.append("declare")
-
-    monkeypatch.setattr(vision.importlib, "import_module", imported)
-    monkeypatch.setattr(vision, "_declare_operators", declare)
-    monkeypatch.setattr(vision, "_forget_torchvision", lambda: sys.modules.pop("torchvision.half"))
+    monkeypatch.setattr(vision, "import_module", imported)
+    monkeypatch.setattr(vision, "_declare_operators", lambda: calls.append("declare"))
+    monkeypatch.setattr(vision, "_forget", lambda package, modules: calls.append("forget"))
     vision.import_timm()
-    assert calls == ["torchvision", "declare", "torchvision", "timm.data"]
-    calls.clear()
+    assert calls == ["torchvision", "forget", "declare", "torchvision", "timm.data"]
+    calls[:] = ["declare"]
     vision.import_timm("models")
-    assert calls == ["torchvision", "timm.models"]
-    assert "torchvision.half" not in sys.modules
+    assert calls == ["declare", "torchvision", "timm.models"]
 
 
 def test_other_failures_of_torchvision_are_not_hidden(monkeypatch):
     def imported(name):
         raise RuntimeError("another reason")
 
-    monkeypatch.setattr(vision.importlib, "import_module", imported)
+    monkeypatch.setattr(vision, "import_module", imported)
     with pytest.raises(RuntimeError, match="another reason"):
         vision.import_timm()
 
 
-def test_half_imported_modules_are_forgotten(monkeypatch):
-    kept = {name: module for name, module in sys.modules.items() if not name.startswith("torchv")}
-    kept.update(
-        {"torchvision": builtins, "torchvision._meta": builtins, "torchvisionary": builtins}
-    )
-    monkeypatch.setattr(vision.sys, "modules", kept)
-    vision._forget_torchvision()
-    assert "torchvision" not in kept
-    assert "torchvision._meta" not in kept
-    assert "torchvisionary" in kept
+def test_half_imported_modules_are_forgotten():
+    modules = dict.fromkeys(("torchvision", "torchvision._meta", "torchvisionary"), ModuleType("x"))
+    vision._forget("torchvision", modules)
+    assert list(modules) == ["torchvisionary"]
