@@ -42,7 +42,9 @@ def list_spaces(output: Output) -> None:
         for summary in summaries
     ]
     text = table(["space", "architectures", "MACs", "what it is"], rows, right=(1, 2))
-    output.result({"macs_convention": CONVENTION, "spaces": summaries}, f"{text}\n\n{CONVENTION}")
+    output.result(
+        {"macs_convention": CONVENTION, "spaces": summaries}, f"{text}\n\n{_convention()}"
+    )
 
 
 @space.command("show")
@@ -98,7 +100,6 @@ def sample(
     """Print random architectures of the space NAME."""
     import numpy as np
 
-    from hwnas.spaces import CONVENTION
     from hwnas.spaces import space as declared
 
     of = declared(name)
@@ -113,7 +114,7 @@ def sample(
         for entry, arch in zip(document, archs, strict=True)
     ]
     text = table(["architecture", "MACs", "params", "input"], rows, right=(1, 2, 3))
-    output.result(document, f"{text}\n\n{CONVENTION}")
+    output.result(document, f"{text}\n\n{_convention()}")
 
 
 def _summary(of: "Space") -> dict[str, Any]:
@@ -155,8 +156,8 @@ def _choices_text(of: "Space", summary: dict[str, Any]) -> list[str]:
         row[0], previous = ("" if row[0] == previous else row[0]), row[0]
     return [
         f"{of.name}: {of.title}" if of.title else of.name,
-        f"{summary['architectures']:,} architectures; "
-        f"input {min(sides)}..{max(sides)} px; {options}",
+        f"{summary['architectures']:,} architectures, input {min(sides)}..{max(sides)} px",
+        f"declared with {options}",
         "",
         table(["stage", "choice", "values"], rows, right=()),
     ]
@@ -176,12 +177,18 @@ def _wrapped(text: str) -> list[str]:
     return wrap(text, _WIDTH - 20)
 
 
-def _costs_text(summary: dict[str, Any]) -> list[str]:
+def _convention() -> str:
+    from textwrap import fill
+
     from hwnas.spaces import CONVENTION
 
+    return fill(CONVENTION, _WIDTH)
+
+
+def _costs_text(summary: dict[str, Any]) -> list[str]:
     rows = [
         [end, millions(summary[end]["macs"]), millions(summary[end]["params"]),
          summary[end]["input"]]
         for end in ("smallest", "largest")
     ]  # fmt: skip
-    return [table(["", "MACs", "params", "input"], rows, right=(1, 2, 3)), "", CONVENTION]
+    return [table(["", "MACs", "params", "input"], rows, right=(1, 2, 3)), "", _convention()]

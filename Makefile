@@ -1,0 +1,50 @@
+# make demo    sets everything up in .venv, then does the main job as far as it exists
+# make test    runs all tests
+# make lint    style, types, import rules
+
+SHELL := /bin/sh
+BIN := .venv/bin
+READY := .venv/.ready
+# Workers of the tests; each runs torch on one thread.
+JOBS ?= $(shell jobs=$$(nproc 2>/dev/null || echo 2); [ $$jobs -gt 4 ] && echo 4 || echo $$jobs)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint
+.DELETE_ON_ERROR:
+
+demo: $(READY)
+	$(BIN)/hwnas space list
+	$(BIN)/hwnas space show nano
+	$(BIN)/hwnas space sample nano -n 3 --macs 1M..3M
+	$(BIN)/python examples/cut_a_subnet.py
+
+# Several test processes with several threads each would fight for the cores.
+test: export OMP_NUM_THREADS := 1
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(READY): pyproject.toml constraints.txt
+	@set -e; \
+	python=; \
+	for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    python=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "error: Python 3.11 or newer is needed: apt-get install python3 python3-venv" >&2; exit 1; \
+	fi; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "error: this Python cannot make environments: apt-get install python3-venv" >&2; exit 1; \
+	fi; \
+	if [ ! -x $(BIN)/python ]; then $$python -m venv .venv; fi; \
+	echo "installing into .venv (torch with all it needs: about 6 GB, some minutes) ..."; \
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'; \
+	touch $@
