@@ -66,6 +66,15 @@ def test_measuring_writes_a_sound_profile(tmp_path, options):
         assert record.throughput_per_s == pytest.approx(expected)
 
 
+def test_peak_memory_is_not_that_of_whoever_measures(tmp_path, options):
+    path = tmp_path / "p.jsonl"
+    options = with_changes(options, memory=True)
+    ballast = bytearray(b"x" * (500 << 20))
+    profile(grid(ARCHS[:1]), provide=provide, output=path, options=options)
+    (record,) = read_profile(path).records.values()
+    assert record.memory.peak_mb < len(ballast) / 2**20
+
+
 def test_larger_models_take_longer(tmp_path, options):
     path = tmp_path / "p.jsonl"
     profile(grid([arch(4), arch(96)]), provide=provide, output=path, options=options)
