@@ -135,12 +135,7 @@ def _spread(table: FloatArray) -> tuple[NDArray[np.int64], FloatArray, FloatArra
 
 
 def _choices(genes: FloatArray, gene: NDArray[np.int64], value: FloatArray) -> FloatArray:
-    ones = np.empty((len(genes), len(gene)))
-    starts = np.flatnonzero(np.diff(gene, prepend=-1))
-    stops = np.flatnonzero(np.diff(gene, append=-1)) + 1
-    for start, stop in zip(starts, stops, strict=True):
-        np.equal(genes[:, gene[start], None], value[start:stop], out=ones[:, start:stop])
-    return ones
+    return np.equal(genes.take(gene, axis=1), value).astype(np.float64)
 
 
 def _counting(

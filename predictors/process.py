@@ -22,7 +22,8 @@ Blocks = Mapping[str, FloatArray]
 
 LIKELIHOOD_ROWS = 400  # kernel parameters are fitted on at most so many rows
 MOST_ROWS = 1000  # larger tables are thinned: the cost is cubic
-MOST_ANCHORS = 400
+ANCHOR_NUMBERS = 64_000  # anchors times columns: bounds the time of a prediction
+ANCHORS = (200, 600)
 ROUNDS = 5
 TAILS = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0])  # degrees of freedom to choose from
 JITTER = 1e-8
@@ -354,10 +355,11 @@ def _reduced(
 def _anchored(
     rows: NDArray[np.float32], solved: FloatArray
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return at most MOST_ANCHORS rows and weights that give the same function on all rows."""
-    if len(rows) <= MOST_ANCHORS:
+    """Return some of the rows, and weights that give the same function on all rows."""
+    most = int(np.clip(ANCHOR_NUMBERS / max(rows.shape[1], 1), *ANCHORS))
+    if len(rows) <= most:
         return rows, solved.astype(np.float32)
-    chosen = np.linspace(0, len(rows) - 1, MOST_ANCHORS).astype(np.int64)
+    chosen = np.linspace(0, len(rows) - 1, most).astype(np.int64)
     wide = rows.astype(np.float64)
     kernel = np.exp(-0.5 * _distances(wide))
     tall = kernel[:, chosen]

@@ -29,8 +29,9 @@ RECIPES = {
         radial=("costs", "genes", "choices", "counts"),
     ),
 }
-TREES = 64
-REPAIR_TREES = 40
+TREES = 32
+REPAIR_TREES = 16
+PIECE = 1024  # rows predicted at once: larger pieces fall out of the cache
 FEW_ROWS = 60  # below: ten folds instead of five
 
 
@@ -66,26 +67,34 @@ class Runner:
         self.stack = stack
         self._extra = Walker(stack.extra)
         self._repair = Walker(stack.repair)
-        weights = dict(zip(stack.names, stack.weights, strict=True))
-        self._weights = weights
+        self._weights = dict(zip(stack.names, stack.weights.tolist(), strict=True))
 
     def __call__(self, genes: FloatArray, costs: FloatArray) -> Mixture:
-        """Return value and spread of these rows."""
+        """Return value and spread of these rows, a cache-sized piece at a time."""
+        value, spread = np.empty(len(genes)), np.empty(len(genes))
+        for start in range(0, len(genes), PIECE):
+            at = slice(start, start + PIECE)
+            value[at], spread[at] = self._piece(genes[at], costs[at])
+        return Mixture(value, spread)
+
+    def _piece(self, genes: FloatArray, costs: FloatArray) -> Mixture:
         stack, weights = self.stack, self._weights
         blocks = stack.columns.blocks(genes, costs)
         rows = trees_see(blocks)
-        votes = self._extra(rows)
-        total = weights["extra"] * np.exp(votes.mean)
+        total, spread = np.zeros(len(genes)), np.ones(len(genes))
+        if weights["extra"] or stack.errors.power[0]:
+            votes = self._extra(rows)
+            total += weights["extra"] * np.exp(votes.mean)
+            spread = votes.spread
         for name, process in stack.processes.items():
-            share = weights[name]
             repaired = weights["repair"] if name == stack.base else 0.0
-            if share + repaired == 0.0:
+            if not weights[name] and not repaired:
                 continue
             value = process.predict(blocks)
-            total += share * value
+            total += weights[name] * value
             if repaired:
                 total += repaired * value * np.exp(self._repair(rows).mean)
-        return Mixture(total, votes.spread)
+        return Mixture(total, spread)
 
 
 def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -> Stack:

@@ -7,6 +7,7 @@ import numpy as np
 from hwnas.predictors.columns import FloatArray
 
 SWEEPS = 20
+LEAST = 0.02  # members with less are not worth their time
 PULL = 20.0  # rows' worth of belief in equal weights of the good members
 
 
@@ -32,7 +33,9 @@ def simplex_weights(ratios: FloatArray) -> FloatArray:
         if np.allclose(new, weights, atol=1e-6):
             break
         weights = new
-    return np.asarray((rows * weights + PULL * prior) / (rows + PULL))
+    mixed = (rows * weights + PULL * prior) / (rows + PULL)
+    mixed[mixed < min(LEAST, mixed.max())] = 0.0
+    return np.asarray(mixed / mixed.sum())
 
 
 def _smallest(square: FloatArray) -> FloatArray:
