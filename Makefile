@@ -46,5 +46,5 @@ $(READY): pyproject.toml constraints.txt
 	fi; \
 	if [ ! -x $(BIN)/python ]; then $$python -m venv .venv; fi; \
 	echo "installing into .venv (torch with all it needs: about 6 GB, some minutes) ..."; \
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'; \
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[all,dev]'; \
 	touch $@
