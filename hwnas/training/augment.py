@@ -142,9 +142,16 @@ def _repair(policy: Any) -> None:  # noqa: ANN401
             operation.aug_fn = partial(_posterize, operation.aug_fn)
 
 
-def _posterize(function: Any, image: Any, bits: int, **options: Any) -> Any:  # noqa: ANN401
+def _posterize(  # both options are passed to every operation, and mean nothing to this one
+    function: Any,  # noqa: ANN401
+    image: Any,  # noqa: ANN401
+    bits: int,
+    *,
+    fillcolor: object = None,
+    resample: object = None,
+) -> Any:  # noqa: ANN401
     if bits > 0:
-        return function(image, bits, **options)
+        return function(image, bits)
     return image.point(lambda _value: 0)
 
 

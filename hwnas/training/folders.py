@@ -140,13 +140,13 @@ def _scan(
     labels: list[int] = []
     ignored: list[str] = []
     for label, name in enumerate(order):
-        found = _files(root / name, ignored)
+        found = _files(root, name, ignored)
         if not found:
             raise UsageError(
                 f"class {name!r} has no image in {root / name}",
                 "accepted file names end in " + " ".join(sorted(EXTENSIONS)),
             )
-        files.extend(os.fsencode(path.relative_to(root)) for path in found)
+        files.extend(found)
         labels.extend([label] * len(found))
     if ignored:
         shown = ", ".join(ignored[:_SHOWN])
@@ -174,17 +174,19 @@ def _refuse(error: OSError) -> None:
     raise HwnasError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _files(folder: Path, ignored: list[str]) -> list[Path]:
+def _files(root: Path, class_name: str, ignored: list[str]) -> list[bytes]:
+    """Return the paths of a class's images, relative to `root`."""
     found = []
-    for here, subfolders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+    for here, subfolders, names in os.walk(root / class_name, onerror=_refuse, followlinks=True):
         subfolders.sort(key=_natural)
+        # Strings: a million Path objects take half a minute.
+        inside = os.path.relpath(here, root)
         for name in sorted(names, key=_natural):
-            if name.startswith("."):
-                continue
-            if _is_image(name):
-                found.append(Path(here, name))
-            else:
-                ignored.append(str(Path(folder.name, name)))
+            path = os.path.join(inside, name)
+            if _is_image(name) and not name.startswith("."):
+                found.append(os.fsencode(path))
+            elif not name.startswith("."):
+                ignored.append(path)
     return found
 
 
