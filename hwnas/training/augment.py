@@ -65,12 +65,22 @@ class Augmentation(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "weak"
-    policy: str = Field("", description="timm's notation of RandAugment or AutoAugment, or empty")
-    jitter: Share = Field(0.0, description="colour jitter; as in timm, unused beside a policy")
-    flip: Share = Field(0.5, description="probability; 0 for data whose meaning flips change")
-    crop_scale: tuple[Share, Share] = Field((0.08, 1.0), description="area of crops, files only")
+    policy: str = Field(
+        default="", description="timm's notation of RandAugment or AutoAugment, or empty"
+    )
+    jitter: Share = Field(
+        default=0.0, description="colour jitter; as in timm, unused beside a policy"
+    )
+    flip: Share = Field(
+        default=0.5, description="probability; 0 for data whose meaning flips change"
+    )
+    crop_scale: tuple[Share, Share] = Field(
+        default=(0.08, 1.0), description="area of crops, files only"
+    )
     crop_padding: int | None = Field(
-        None, ge=0, description="pixels around images kept in memory; default: an eighth of a side"
+        default=None,
+        ge=0,
+        description="pixels around images kept in memory; default: an eighth of a side",
     )
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
     erasing: Share = 0.0
@@ -80,7 +90,7 @@ class Augmentation(BaseModel):
     mix_probability: Share = 1.0
     switch_probability: Share = 0.5
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    repeats: int = Field(1, ge=1, le=16, description="times an image occurs in its batch")
+    repeats: int = Field(default=1, ge=1, le=16, description="times an image occurs in its batch")
 
     @model_validator(mode="before")
     @classmethod

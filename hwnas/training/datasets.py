@@ -1,6 +1,6 @@
 """What a data set is here: settings, labelled images in memory or in files, and their parts.
 
-May import only `hwnas.errors` and numpy when it is loaded, so that a recipe is read quickly.
+Loads neither torch nor timm, so that a recipe is read quickly.
 """
 
 from collections.abc import Callable
@@ -31,27 +31,36 @@ class DataSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str | None = Field(None, description="digits, fashion-mnist, cifar10, or timm's name")
-    path: Path | None = Field(None, description="a folder of class folders, or where `name` lies")
+    name: str | None = Field(
+        default=None, description="digits, fashion-mnist, cifar10, or timm's name"
+    )
+    path: Path | None = Field(
+        default=None, description="a folder of class folders, or where `name` lies"
+    )
     heldout: Annotated[float, Field(gt=0)] = Field(
-        0.1, description="part of the training images that serves search: share, or count from 1"
+        default=0.1,
+        description="part of the training images that serves search: share, or count from 1",
     )
-    test: Amount = Field(None, description="part of a single folder kept for the final test")
+    test: Amount = Field(
+        default=None, description="part of a single folder kept for the final test"
+    )
     val: Literal["heldout", "test"] = Field(
-        "heldout", description="what a folder val/ without test/ beside it serves as"
+        default="heldout", description="what a folder val/ without test/ beside it serves as"
     )
-    seed: int = Field(0, ge=0, description="which images are held out; never moves test images")
-    image_size: int | None = Field(None, ge=4, le=4096)
+    seed: int = Field(
+        default=0, ge=0, description="which images are held out; never moves test images"
+    )
+    image_size: int | None = Field(default=None, ge=4, le=4096)
     channels: Literal[1, 3] | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[Annotated[float, Field(gt=0)], ...] | None = None
-    crop_pct: Annotated[float, Field(gt=0, le=1)] = Field(0.875, description="files only")
+    crop_pct: Annotated[float, Field(gt=0, le=1)] = Field(default=0.875, description="files only")
     interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
-    workers: int = Field(2, ge=0, le=256, description="processes that read files")
-    verify: bool = Field(False, description="decode every image before training")
+    workers: int = Field(default=2, ge=0, le=256, description="processes that read files")
+    verify: bool = Field(default=False, description="decode every image before training")
     download: bool = True
-    train_split: str = Field("train", description="of timm's data sets")
-    test_split: str | None = Field(None, description="of timm's data sets")
+    train_split: str = Field(default="train", description="of timm's data sets")
+    test_split: str | None = Field(default=None, description="of timm's data sets")
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":

@@ -1,5 +1,7 @@
 """Importing timm beside a torch that lacks torchvision's operators, with stand-ins for both."""
 
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -61,3 +63,12 @@ def test_half_imported_modules_are_forgotten():
     modules = dict.fromkeys(("torchvision", "torchvision._meta", "torchvisionary"), ModuleType("x"))
     vision._forget("torchvision", modules)
     assert list(modules) == ["torchvisionary"]
+
+
+def test_reading_data_settings_loads_neither_torch_nor_timm():
+    code = (
+        "import sys, hwnas.training.data, hwnas.training.augment as augment\n"
+        "augment.Augmentation(name='deit')\n"
+        "sys.exit(bool({'torch', 'timm', 'torchvision', 'sklearn'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
