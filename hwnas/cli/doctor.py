@@ -9,7 +9,7 @@ import click
 
 from hwnas import __version__
 from hwnas.cli.output import Output, table, verb_options
-from hwnas.cli.verbs import EXTRA_OF, install_command
+from hwnas.cli.verbs import install_command
 
 # Distribution -> the module that is imported to see whether it works.
 _BASE = {
@@ -143,6 +143,3 @@ def _state(package: dict[str, Any]) -> str:
     if package["version"] is None:
         return f"get it: {package['get']}"
     return f"broken: {package['problem']} (try: {package['get']})"
-
-
-assert set(_EXTRAS.values()) <= set(EXTRA_OF), "every package outside the base has an extra"

@@ -24,6 +24,7 @@ def nasvit(output: Output, file: Path, out: Path) -> None:
     from hwnas.pipeline.rundir import complete_run, create_run, save_supernet
 
     supernet = reference.read(file)
+    output.note(f"read {file}; writing {out}")
     origin = {"importer": "nasvit", "file": file.name, "sha256": digest_file(file)}
     run = create_run(out, of=supernet.space, origin=origin)
     path = save_supernet(run, supernet, step=0)

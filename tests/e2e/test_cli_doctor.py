@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from hwnas.cli import doctor
+from hwnas.cli.verbs import EXTRA_OF
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -43,10 +44,15 @@ def test_text_holds_the_same(document: dict[str, object]) -> None:
 
 
 def test_absent_packages_have_the_command_that_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(doctor.EXTRA_OF, "no_such_module", "openvino")
+    monkeypatch.setitem(EXTRA_OF, "no_such_module", "openvino")
     package = doctor._package("no-such-distribution", "no_such_module")
     assert not package["works"]
     assert doctor._state(package) == "get it: pip install 'hwnas[openvino]'"
+
+
+def test_every_package_can_be_got() -> None:
+    assert set(doctor._EXTRAS.values()) <= set(EXTRA_OF)
+    assert EXTRA_OF.keys() & set(doctor._BASE.values()) == set()
 
 
 def test_broken_packages_are_told_from_absent_ones() -> None:

@@ -47,7 +47,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def imported(hwnas: Run, released: Path) -> Path:
     """Return the run folder that the command made of it."""
     out = released.parent / "run"
-    child = hwnas("import", "nasvit", str(released), "--out", str(out), "--json")
+    child = hwnas("import", "nasvit", str(released), "--out", str(out), "--json", "--quiet")
     assert (child.returncode, child.stderr) == (0, "")
     document = json.loads(child.stdout)
     assert document["sha256"] == digest_file(released)
@@ -87,6 +87,8 @@ def test_the_same_command_again_changes_nothing(hwnas: Run, imported: Path, rele
     before = {path: digest_file(path) for path in imported.rglob("*") if path.is_file()}
     child = hwnas("import", "nasvit", str(released), "--out", str(imported))
     assert child.returncode == 0
+    assert child.stderr == f"read {released}; writing {imported}\n"
+    assert child.stdout.startswith(f"{imported}: supernet of space nasvit, {CLASSES} classes")
     assert {path: digest_file(path) for path in imported.rglob("*") if path.is_file()} == before
 
 
