@@ -127,7 +127,7 @@ def preflight(jobs: Sequence[Job], *, options: Options | None = None) -> machine
     """Return whether the machine is fit for the jobs."""
     options = options or Options()
     privilege: Privilege = available_privilege() if options.privileges else "none"
-    threads = max((job.settings.threads for job in jobs), default=1)
+    threads = max((job.settings.threads * job.settings.workers for job in jobs), default=1)
     return machine.judge(machine.read_machine(), privilege=privilege, threads=threads)
 
 

@@ -88,9 +88,10 @@ class Preflight:
 
     @property
     def quiet_cores(self) -> tuple[int, ...]:
-        """The cores, quietest first, later ones first among equals."""
+        """The cores that may be used, quietest first, later ones first among equals."""
         busy = self.readings.busy_by_core
-        return tuple(sorted(range(len(busy)), key=lambda core: (round(busy[core], 1), -core)))
+        usable = [core for core in allowed_cores() if core < len(busy)]
+        return tuple(sorted(usable, key=lambda core: (round(busy[core], 1), -core)))
 
 
 def judge(readings: Readings, *, privilege: Privilege, threads: int = 1) -> Preflight:
@@ -186,9 +187,14 @@ def conditions_since(before: CpuTimes, *, own_seconds: float) -> Conditions:
 
 def available_cores() -> int:
     """Return how many cores this process may use."""
+    return len(allowed_cores())
+
+
+def allowed_cores() -> list[int]:
+    """Return the numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def cgroup_quota(

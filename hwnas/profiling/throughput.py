@@ -5,6 +5,7 @@ measured so far, so this is what throughput means here.
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -38,12 +39,13 @@ def measure_throughput(
     """
     cores = request["cores"]
     privileges = request["privileges"]
-    if workers >= available_cores():
+    if workers * request["settings"]["threads"] >= available_cores():
         privileges = [name for name in privileges if name != "fifo"]
     with ExitStack() as stack:
         crew = [stack.enter_context(RemoteWorker()) for _ in range(workers)]
         requests = [
-            {**request, "cores": cores[i : i + 1], "privileges": privileges} for i in range(workers)
+            {**request, "cores": own, "privileges": privileges}
+            for own in shares_of(cores, workers=workers, threads=request["settings"]["threads"])
         ]
         for worker, one in zip(crew, requests, strict=True):
             worker.send({**one, "op": "prepare"})
@@ -56,6 +58,13 @@ def measure_throughput(
         replies = [worker.receive(timeout_s=timeout_s + seconds) for worker in crew]
     conditions = conditions_since(before, own_seconds=sum(reply["own_s"] for reply in replies))
     return _combined(replies, conditions)
+
+
+def shares_of(cores: Sequence[int], *, workers: int, threads: int) -> list[list[int]]:
+    """Return the cores of each worker: its own, or none in particular where there are too few."""
+    if len(cores) < workers * threads:
+        return [[] for _ in range(workers)]
+    return [list(cores[i * threads : (i + 1) * threads]) for i in range(workers)]
 
 
 def _combined(replies: list[dict[str, Any]], conditions: Conditions) -> Throughput:

@@ -99,6 +99,9 @@ class _Worker:
         return {"peak_mb": round(peak / 2**20, 2), "before_mb": round(before / 2**20, 2)}
 
     def _prepare(self, request: Request) -> dict[str, Any]:
+        """Open a model in this process, which is bound to its cores for good."""
+        if request["cores"] and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, request["cores"])
         self._prepared = _open(request)
         for _ in range(5):
             self._prepared.run()

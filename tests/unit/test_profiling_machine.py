@@ -62,9 +62,12 @@ def test_more_threads_than_cores_or_quota_are_refused():
     assert judge(state(quota_cores=2.0), privilege="fifo", threads=3).verdict == "refused"
 
 
-def test_quiet_cores_come_first():
+def test_quiet_cores_come_first(monkeypatch):
+    monkeypatch.setattr("hwnas.profiling.machine.allowed_cores", lambda: [0, 1, 2, 3])
     found = judge(state(busy_by_core=(0.0, 0.9, 0.0, 0.3)), privilege="fifo")
     assert found.quiet_cores == (2, 0, 3, 1)
+    monkeypatch.setattr("hwnas.profiling.machine.allowed_cores", lambda: [1, 3])
+    assert found.quiet_cores == (3, 1)
 
 
 def test_shares_between_two_readings():
@@ -195,6 +198,21 @@ def test_without_permission_the_next_one_is_tried(monkeypatch):
     with privileged(allowed=("fifo",)) as held:
         assert held.privilege == "none"
     assert scheduling() == before
+
+
+def test_the_autogroup_is_second_best_and_given_back(monkeypatch, tmp_path):
+    group = tmp_path / "autogroup"
+    group.write_text("/autogroup-7 nice 3\n")
+    (tmp_path / "sched_autogroup_enabled").write_text("1\n")
+    monkeypatch.setattr("hwnas.profiling.privilege._AUTOGROUP", group)
+    monkeypatch.setattr("hwnas.profiling.privilege._KERNEL", tmp_path)
+    with privileged(allowed=("autogroup",)) as held:
+        assert held.privilege == "autogroup"
+        assert group.read_text() == "-20"
+    assert group.read_text() == "3"
+    (tmp_path / "sched_autogroup_enabled").write_text("0\n")
+    with privileged(allowed=("autogroup",)) as held:
+        assert held.privilege == "none"
 
 
 def test_trying_does_not_change_anything():

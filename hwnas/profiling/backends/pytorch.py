@@ -40,10 +40,10 @@ class Torch:
 
     def open(self, model: ModelSource, *, settings: Settings) -> Session:
         """Prepare a module for inference; the first runs of a compiled one take minutes."""
-        import torch
-
         check_precision(self, settings)
         source = module_model(model, self.name)
+        import torch
+
         on_gpu = torch.cuda.is_available()
         if not on_gpu:
             torch.set_num_threads(settings.threads)

@@ -1,0 +1,54 @@
+import pytest
+
+from hwnas.profiling.energy import counters, energy_per_run_mj
+from hwnas.profiling.throughput import shares_of
+
+
+class Processor:
+    """A folder as the kernel shows it, whose counter rises with each run."""
+
+    def __init__(self, root, *, start=0, range_uj=10**9):
+        self.range_uj = range_uj
+        self.seconds = 0.0
+        self.files = []
+        for number in range(2):
+            folder = root / f"intel-rapl:{number}"
+            folder.mkdir()
+            (folder / "energy_uj").write_text(str(start))
+            (folder / "max_energy_range_uj").write_text(str(range_uj))
+            self.files.append(folder / "energy_uj")
+        inner = root / "intel-rapl:0:0"  # a part of the first package: not to be added
+        inner.mkdir()
+        (inner / "energy_uj").write_text("5")
+        (inner / "max_energy_range_uj").write_text("9")
+
+    def run(self):
+        self.seconds += 0.1
+        for file in self.files:
+            file.write_text(str((int(file.read_text()) + 2000) % (self.range_uj + 1)))
+
+
+def test_the_energy_of_all_packages_is_divided_by_the_runs(tmp_path):
+    processor = Processor(tmp_path)
+    assert len(counters(tmp_path)) == 2
+    used = energy_per_run_mj(processor.run, root=tmp_path, clock=lambda: processor.seconds)
+    assert used == pytest.approx(4.0)
+
+
+def test_a_counter_that_wraps_around(tmp_path):
+    processor = Processor(tmp_path, start=9_000, range_uj=10_000)
+    once = energy_per_run_mj(
+        processor.run, seconds=0.05, root=tmp_path, clock=lambda: processor.seconds
+    )
+    assert once == pytest.approx(4.0)
+
+
+def test_without_counters_there_is_no_energy(tmp_path):
+    assert energy_per_run_mj(lambda: None, root=tmp_path) is None
+    assert energy_per_run_mj(lambda: None, root=tmp_path / "none") is None
+
+
+def test_each_worker_gets_its_own_cores():
+    assert shares_of([3, 1, 0, 2], workers=2, threads=1) == [[3], [1]]
+    assert shares_of([3, 1, 0, 2], workers=2, threads=2) == [[3, 1], [0, 2]]
+    assert shares_of([0], workers=2, threads=1) == [[], []]
