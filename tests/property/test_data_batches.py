@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwnas.errors import UsageError
@@ -90,6 +90,7 @@ def all_batches(batches, epoch, start=0):
     return list(batches.batches(epoch, start=start))
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(sorted(AUGMENTATIONS)),
     world=st.sampled_from([2, 3, 4]),
@@ -111,6 +112,7 @@ def test_the_ranks_pieces_are_the_batch_of_one_process(name, world, epoch, seed)
         assert torch.equal(torch.cat([piece[1] for piece in mine]), labels)
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(sorted(AUGMENTATIONS)), start=st.integers(0, 6), epoch=st.integers(0, 3)
 )
