@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from hwnas.nets.kernels import depthwise
 from hwnas.nets.norms import BatchNorm, BatchNormSiLU
+from hwnas.nets.regularise import Dropout, DropPath
 from hwnas.spaces import blocks
 
 Axes = Mapping[str, tuple[str, ...]]
@@ -97,6 +98,7 @@ class MBConv(nn.Module):
         self.project_norm = BatchNorm(cout)
         nn.init.zeros_(self.project_norm.weight)  # the block starts as its shortcut
         self.shortcut = Pointwise(cin, cout, bias=False) if cin != cout else None
+        self.drop = DropPath()
         self.stride = block.stride
 
     def forward(self, x: Tensor) -> Tensor:
@@ -107,7 +109,7 @@ class MBConv(nn.Module):
         y = self.depth_norm(self.depth(y))
         if self.squeeze is not None:
             y = self.squeeze(y)
-        y = self.project_norm(self.project(y))
+        y = self.drop(self.project_norm(self.project(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride, self.stride, padding=x.shape[-1] % 2)
         if self.shortcut is not None:
@@ -132,12 +134,13 @@ class Classifier(nn.Module):
         self.expand = Pointwise(block.cin, block.mid, bias=False)
         self.expand_norm = BatchNormSiLU(block.mid)
         self.mix = nn.Linear(block.mid, block.features, bias=False)
+        self.drop = Dropout()
         self.classify = nn.Linear(block.features, block.classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits_BK."""
         pooled = self.expand_norm(self.expand(x)).mean((2, 3))
-        logits: Tensor = self.classify(F.silu(self.mix(pooled)))
+        logits: Tensor = self.classify(self.drop(F.silu(self.mix(pooled))))
         return logits
 
 

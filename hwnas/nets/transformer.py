@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from hwnas.nets.mbconv import Axes, Depthwise, Pointwise
 from hwnas.nets.norms import JointNorm, TokenNorm
+from hwnas.nets.regularise import DropPath
 from hwnas.spaces import blocks
 
 
@@ -156,6 +157,7 @@ class Transformer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (norm(block.dim) for _ in range(3))
         self.attention = Attention(block)
         self.mlp1, self.mlp2 = (MLP(block.dim, block.hidden) for _ in range(2))
+        self.drop = DropPath()
         self.gain = block.scale_gain
         scaled = block.scale_rows > 0
         start = torch.full((1, block.dim), block.scale_init)
@@ -169,6 +171,7 @@ class Transformer(nn.Module):
         return self._add(x, self.mlp1(self.norm2(x)), self.scale_mlp)
 
     def _add(self, x: Tensor, branch: Tensor, scale: Tensor | None) -> Tensor:
+        branch = self.drop(branch)
         if scale is None:
             return x + branch
         return torch.addcmul(x, branch, (scale * self.gain).view(1, -1, 1, 1))

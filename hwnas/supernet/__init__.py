@@ -4,7 +4,15 @@ May import only `hwnas.sharing` and what that may import.
 """
 
 from hwnas.supernet.calibrate import calibrate
+from hwnas.supernet.evaluate import accuracy, evaluate
 from hwnas.supernet.subnet import load_subnet, save_subnet
 from hwnas.supernet.supernet import Supernet
 
-__all__ = ["Supernet", "calibrate", "load_subnet", "save_subnet"]
+__all__ = [
+    "Supernet",
+    "accuracy",
+    "calibrate",
+    "evaluate",
+    "load_subnet",
+    "save_subnet",
+]

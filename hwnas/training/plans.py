@@ -17,12 +17,13 @@ class Task:
     """One subnet of a step.
 
     `learns_from`: indices of earlier tasks whose mean prediction it learns; none means labels
-    (or the external teacher). The gradients of the two sorts are merged, see `merges`.
+    (or the external teacher). `is_supernet`: on which side of the merge its gradient counts.
     """
 
     arch: Arch
     role: str
     learns_from: tuple[int, ...] = ()
+    is_supernet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def sandwich(space: Space, *, random: int, distils: bool) -> Plan:
     def plan(moment: Moment) -> Sequence[Task]:
         drawn = space.sample(random, moment.rng(_DRAW))
         return (
-            Task(arch=largest, role="largest"),
+            Task(arch=largest, role="largest", is_supernet=True),
             Task(arch=smallest, role="smallest", learns_from=source),
             *(Task(arch=arch, role="random", learns_from=source) for arch in drawn),
         )

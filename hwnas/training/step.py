@@ -1,13 +1,14 @@
 """One training step: run the subnets of the plan, merge their gradients, update the weights."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from hwnas.errors import HwnasError
+from hwnas.nets.regularise import disturb
 from hwnas.supernet import Supernet
 from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters, scopes
@@ -41,6 +42,8 @@ class StepSettings:
     accumulate: int = 1
     teacher: Teacher | None = None
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    dropout: float = 0.0
+    drop_path: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,15 +98,13 @@ class Stepper:
                 losses[index] += loss
         sup, sub = self.flat.gradients
         self.ranks.average(sup)
-        follows = any(task.learns_from for task in tasks)
-        if follows:
-            self.ranks.average(sub)
-        finite = self.loss_scale.unscale(*((sup, sub) if follows else (sup,)))
+        self.ranks.average(sub)
+        finite = self.loss_scale.unscale(sup, sub)
         conflicts = None
         if finite:
-            if measures_conflicts and follows:
+            if measures_conflicts:
                 conflicts = conflict_ratio(sup, sub, self._layers)
-            self._update(follows=follows, merges=merges, learning_rate=learning_rate)
+            self._update(merges=merges, learning_rate=learning_rate)
         named = tuple((task.role, loss) for task, loss in zip(tasks, losses, strict=True))
         return StepResult(losses=named, conflict_ratio=conflicts, updated=finite)
 
@@ -120,11 +121,11 @@ class Stepper:
             taught = self.settings.teacher(images) if self.settings.teacher else None
         attached = None
         for index, task in enumerate(tasks):
-            group = 1 if task.learns_from else 0
+            group = 0 if task.is_supernet else 1
             if attached != group:
                 self.flat.attach(group)
                 attached = group
-            with self.settings.autocast():
+            with self.settings.autocast(), self._regularised(task):
                 logits = self.supernet(images, task.arch)
             logits = logits.float()
             loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
@@ -139,6 +140,22 @@ class Stepper:
             (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
             yield index, value * share
 
+    @contextmanager
+    def _regularised(self, task: Task) -> Iterator[None]:
+        """Disturb the largest subnet, as AlphaNet does; its blocks are shared with others."""
+        dropout, drop_path = self.settings.dropout, self.settings.drop_path
+        if not task.is_supernet or not (dropout or drop_path):
+            yield
+            return
+        blocks = list(self.supernet.at(task.arch).values())
+        try:
+            for index, block in enumerate(blocks):
+                disturb(block, dropout=dropout, drop_path=drop_path * index / len(blocks))
+            yield
+        finally:
+            for block in blocks:
+                disturb(block, dropout=0.0, drop_path=0.0)
+
     def _loss(
         self, logits: Tensor, targets: Tensor, taught: Tensor | None, sources: list[Tensor]
     ) -> Tensor:
@@ -149,13 +166,12 @@ class Stepper:
             return -(taught * logits.log_softmax(-1)).sum(-1).mean()
         return label_loss(logits, targets, smoothing=self.settings.label_smoothing)
 
-    def _update(self, *, follows: bool, merges: bool, learning_rate: float) -> None:
+    def _update(self, *, merges: bool, learning_rate: float) -> None:
         sup, sub = self.flat.gradients
         settings = self.settings
-        if follows:
-            factor = clip_factor(sub, settings.clip if settings.clip_scope == "subnets" else None)
-            merge = settings.merge if merges else Merge()
-            merge(sup, sub, self._merge_scopes, sub_factor=factor)
+        factor = clip_factor(sub, settings.clip if settings.clip_scope == "subnets" else None)
+        merge = settings.merge if merges else Merge()
+        merge(sup, sub, self._merge_scopes, sub_factor=factor)
         factor = clip_factor(sup, settings.clip if settings.clip_scope == "all" else None)
         if factor < 1:
             sup.mul_(factor)

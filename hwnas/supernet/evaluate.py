@@ -1,0 +1,34 @@
+"""Accuracy of a subnet: calibrate its batch norms, then count right answers."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from hwnas.spaces import Arch
+from hwnas.supernet.calibrate import calibrate
+from hwnas.supernet.supernet import Supernet
+
+
+def evaluate(
+    supernet: Supernet,
+    arch: Arch,
+    *,
+    calibration: Iterable[Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+) -> float:
+    """Return the top-1 accuracy of `arch` on `batches`, its norms calibrated on `calibration`."""
+    network = supernet.extract(arch)
+    calibrate(network, calibration)
+    return accuracy(network, batches)
+
+
+def accuracy(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the share of images whose largest logit is that of their class."""
+    network.eval()
+    right = seen = 0
+    with torch.no_grad():
+        for images, labels in batches:
+            right += int((network(images).argmax(1) == labels).sum())
+            seen += len(labels)
+    return right / seen

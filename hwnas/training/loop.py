@@ -1,0 +1,305 @@
+"""The training loop: epochs of steps, evaluation, checkpoints; resumes bit for bit on a CPU.
+
+Everything random depends on (seed, epoch, step), and a checkpoint holds all that changes, so a
+run that was killed and resumed equals one that was not. Where files go is the keeper's business.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hwnas.errors import HwnasError
+from hwnas.supernet import Supernet
+from hwnas.training.datasets import Data
+from hwnas.training.distributed import Ranks
+from hwnas.training.flat import FlatParameters
+from hwnas.training.loader import Batches
+from hwnas.training.measure import subnet_accuracies
+from hwnas.training.optimise import Average, Cosine, LossScale
+from hwnas.training.plans import Moment, Plan
+from hwnas.training.recipe import Recipe
+from hwnas.training.step import NonFiniteLossError, Stepper, StepResult
+
+LOG_EVERY = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """All that changes during training, after `step` steps."""
+
+    step: int
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+class Keeper(Protocol):
+    """Where a run keeps its checkpoints and events."""
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint, with the events after it forgotten; None at the start."""
+
+    def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
+        """Keep a checkpoint, and the weights that search will use."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Keep one record of what happened."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """What is told to whoever watches."""
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    images_per_second: float
+    seconds_left: float
+    losses: Mapping[str, float]
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A prepared run: what the recipe asks for, built."""
+
+    recipe: Recipe
+    data: Data
+    supernet: Supernet
+    flat: FlatParameters
+    stepper: Stepper
+    plan: Plan
+    batches: Batches
+    mix: Callable[..., tuple[Tensor, Tensor]] | None
+    learning_rate: Cosine
+    device: torch.device
+    ranks: Ranks
+
+
+def train(
+    training: Training,
+    keeper: Keeper,
+    *,
+    watch: Callable[[Progress], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Train to the end of the recipe, from the newest checkpoint if there is one.
+
+    `stop` is asked after each step; when it says so the state is kept and KeyboardInterrupt
+    raised. Raises HwnasError with the step and the last good checkpoint on a non-finite loss.
+    """
+    checkpoint = keeper.latest()
+    done = 0
+    if checkpoint is not None:
+        restore(training, checkpoint)
+        done = checkpoint.step
+    steps_per_epoch = len(training.batches)
+    epochs = training.recipe.schedule.epochs
+    clock = _Clock(done, steps_per_epoch * epochs, training.recipe.optimiser.batch_size)
+    last_kept = done
+    training.supernet.train()
+    for epoch, position, batch in _batches(training, done):
+        step = epoch * steps_per_epoch + position
+        try:
+            result = _one_step(training, epoch, position, step, batch)
+        except NonFiniteLossError as error:
+            raise _located(error, step, epoch, last_kept) from error
+        if step % LOG_EVERY == 0:
+            keeper.event(_step_event(training, step, epoch, result))
+        ends_epoch = position + 1 == steps_per_epoch
+        accuracy = _evaluate(training, keeper, epoch, step + 1) if ends_epoch else {}
+        speed = clock.tick(step + 1)
+        watch(Progress(step=step + 1, steps=clock.steps, epoch=epoch, epochs=epochs,
+                       images_per_second=speed, seconds_left=clock.left(step + 1),
+                       losses=_mean_losses(result), accuracy=accuracy))  # fmt: skip
+        stops = stop()
+        if ends_epoch or stops or clock.since_kept() > training.recipe.process.checkpoint_seconds:
+            keeper.event({"kind": "speed", "step": step + 1, "images_per_second": round(speed, 1)})
+            _keep(training, keeper, step + 1)
+            last_kept = step + 1
+            clock.kept()
+        if stops and step + 1 < clock.steps:
+            raise KeyboardInterrupt
+    if last_kept == 0:
+        _keep(training, keeper, done)
+
+
+def _batches(training: Training, done: int) -> Iterator[tuple[int, int, tuple[Tensor, Tensor]]]:
+    per_epoch = len(training.batches)
+    first, start = divmod(done, per_epoch)
+    for epoch in range(first, training.recipe.schedule.epochs):
+        for position, batch in enumerate(training.batches.batches(epoch, start=start), start):
+            yield epoch, position, batch
+        start = 0
+
+
+def _one_step(
+    training: Training, epoch: int, position: int, step: int, batch: tuple[Tensor, Tensor]
+) -> StepResult:
+    recipe = training.recipe
+    images, targets = batch
+    if training.mix is not None:
+        images, targets = training.mix(images, targets, epoch=epoch, batch=position)
+    images = images.to(training.device, non_blocking=True)
+    targets = targets.to(training.device, non_blocking=True)
+    every = recipe.merge.measure_conflicts_every
+    moment = Moment(recipe.process.seed, epoch, position)
+    # Dropout draws from torch's global generator: set for the step, put back after it.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(moment.rng(_DROPOUT).integers(2**31)))
+        return training.stepper(
+            images,
+            targets,
+            training.plan(moment),
+            learning_rate=training.learning_rate(step),
+            merges=epoch >= recipe.merge.from_epoch,
+            measures_conflicts=bool(every) and step % every == 0,
+        )
+
+
+_DROPOUT = 3
+
+
+def _step_event(training: Training, step: int, epoch: int, result: StepResult) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "kind": "step",
+        "step": step,
+        "epoch": epoch,
+        "learning_rate": training.learning_rate(step),
+        "losses": _mean_losses(result),
+        "updated": result.updated,
+    }
+    if result.conflict_ratio is not None:
+        event["conflict_ratio"] = result.conflict_ratio
+    return event
+
+
+def _mean_losses(result: StepResult) -> dict[str, float]:
+    roles: dict[str, list[float]] = {}
+    for role, loss in result.losses:
+        roles.setdefault(role, []).append(loss)
+    return {role: sum(losses) / len(losses) for role, losses in roles.items()}
+
+
+def _evaluate(training: Training, keeper: Keeper, epoch: int, step: int) -> dict[str, float]:
+    settings = training.recipe.evaluation
+    last = epoch + 1 == training.recipe.schedule.epochs
+    due = settings.every_epochs and (epoch + 1) % settings.every_epochs == 0
+    if not (due or last):
+        return {}
+    with averaged_weights(training):
+        accuracy = subnet_accuracies(
+            training.supernet,
+            training.data,
+            training.recipe,
+            device=training.device,
+            ranks=training.ranks,
+        )
+    keeper.event({"kind": "evaluation", "step": step, "epoch": epoch, "accuracy": accuracy})
+    return accuracy
+
+
+class averaged_weights:  # noqa: N801 - reads as a verb where it is used
+    """For the body, the supernet has the averaged weights, if an average is kept."""
+
+    def __init__(self, training: Training) -> None:
+        self._flat, self._average = training.flat, training.stepper.average
+
+    def __enter__(self) -> None:
+        if self._average is not None:
+            self._present = self._flat.weights.clone()
+            self._flat.weights.copy_(self._average.weights)
+
+    def __exit__(self, *_: object) -> None:
+        if self._average is not None:
+            self._flat.weights.copy_(self._present)
+
+
+def _keep(training: Training, keeper: Keeper, step: int) -> None:
+    if training.ranks.leads:
+        checkpoint = snapshot(training, step)
+        with averaged_weights(training):
+            keeper.save(checkpoint, training.supernet)
+    training.ranks.wait()
+
+
+def snapshot(training: Training, step: int) -> Checkpoint:
+    """Return the checkpoint of the present state."""
+    stepper = training.stepper
+    arrays = {"weights": training.flat.weights}
+    if stepper.average is not None:
+        arrays["average"] = stepper.average.weights
+    for group, state in enumerate(_optimiser_states(stepper.optimiser)):
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                arrays[f"optimiser.{group}.{name}"] = value
+    scale: LossScale = stepper.loss_scale
+    return Checkpoint(
+        step=step,
+        arrays={name: tensor.detach().cpu().numpy().copy() for name, tensor in arrays.items()},
+        numbers={"loss_scale": scale.value, "good_steps": float(scale.good_steps)},
+    )
+
+
+def restore(training: Training, checkpoint: Checkpoint) -> None:
+    """Set the state of a checkpoint, of which every array must fit."""
+    stepper, flat = training.stepper, training.flat
+    arrays = {name: torch.from_numpy(array) for name, array in checkpoint.arrays.items()}
+    if "weights" not in arrays or arrays["weights"].shape != flat.weights.shape:
+        raise HwnasError(
+            "the checkpoint is of another supernet", "start again in another run folder"
+        )
+    flat.weights.copy_(arrays["weights"])
+    if isinstance(stepper.average, Average):
+        stepper.average.weights.copy_(arrays["average"])
+    for group, settings in enumerate(stepper.optimiser.param_groups):
+        prefix = f"optimiser.{group}."
+        state = {
+            name.removeprefix(prefix): tensor.to(training.device if tensor.dim() else "cpu").clone()
+            for name, tensor in arrays.items()
+            if name.startswith(prefix)
+        }
+        if state:
+            stepper.optimiser.state[settings["params"][0]] = state
+    stepper.loss_scale.value = checkpoint.numbers["loss_scale"]
+    stepper.loss_scale.good_steps = int(checkpoint.numbers["good_steps"])
+
+
+def _optimiser_states(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [optimiser.state.get(group["params"][0], {}) for group in optimiser.param_groups]
+
+
+def _located(error: HwnasError, step: int, epoch: int, last_kept: int) -> HwnasError:
+    kept = f"the last good checkpoint is that of step {last_kept}" if last_kept else "none is kept"
+    return HwnasError(f"step {step} (epoch {epoch}): {error.message}; {kept}", error.hint)
+
+
+class _Clock:
+    """Speed and time left, from the steps of this process."""
+
+    def __init__(self, done: int, steps: int, batch_size: int) -> None:
+        self.steps, self._batch_size = steps, batch_size
+        self._first, self._start = done, time.monotonic()
+        self._kept = self._start
+
+    def tick(self, step: int) -> float:
+        """Return images per second so far."""
+        return (step - self._first) * self._batch_size / max(1e-9, time.monotonic() - self._start)
+
+    def left(self, step: int) -> float:
+        """Return the seconds that the remaining steps will take."""
+        per_step = (time.monotonic() - self._start) / max(1, step - self._first)
+        return per_step * (self.steps - step)
+
+    def since_kept(self) -> float:
+        """Return the seconds since the last checkpoint."""
+        return time.monotonic() - self._kept
+
+    def kept(self) -> None:
+        """Note that a checkpoint was written now."""
+        self._kept = time.monotonic()

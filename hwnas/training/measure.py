@@ -1,0 +1,81 @@
+"""Accuracies of subnets on the held-out part, with batch norms calibrated for each."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hwnas.spaces import Arch
+from hwnas.supernet import Supernet, calibrate
+from hwnas.training.datasets import Data
+from hwnas.training.distributed import Ranks
+from hwnas.training.loader import Batches, Piece, evaluation_batches, training_batches
+from hwnas.training.recipe import Recipe
+
+_SUBNETS = 7
+
+
+def calibration_images(data: Data, recipe: Recipe) -> list[Tensor]:
+    """Return batches of training images, augmented as in training, always the same."""
+    size = min(recipe.evaluation.batch_size, len(data.train))
+    batches: Batches = training_batches(
+        data,
+        batch_size=size,
+        augmentation=recipe.augmentation.model_copy(update={"repeats": 1}),
+        seed=recipe.process.seed,
+    )
+    wanted = max(1, recipe.evaluation.calibration_images // size)
+    return [images for images, _ in islice(batches.batches(0), wanted)]
+
+
+def subnet_accuracies(
+    supernet: Supernet, data: Data, recipe: Recipe, *, device: torch.device, ranks: Ranks
+) -> dict[str, float]:
+    """Return top-1 accuracies of the smallest, the largest and some random subnets."""
+    space = supernet.space
+    drawn = space.sample(
+        recipe.evaluation.random_subnets,
+        np.random.default_rng([recipe.process.seed, _SUBNETS]),
+    )
+    named = {"smallest": space.smallest(), "largest": space.largest()}
+    named.update({f"random {index}": arch for index, arch in enumerate(drawn)})
+    values = accuracies(supernet, list(named.values()), data, recipe, device=device, ranks=ranks)
+    return dict(zip(named, values, strict=True))
+
+
+def accuracies(
+    supernet: Supernet,
+    archs: Sequence[Arch],
+    data: Data,
+    recipe: Recipe,
+    *,
+    device: torch.device,
+    ranks: Ranks = Ranks(),  # noqa: B008 - a frozen value
+) -> Iterator[float]:
+    """Yield the top-1 accuracy of each subnet on the held-out part."""
+    calibration = [images.to(device) for images in calibration_images(data, recipe)]
+    heldout = evaluation_batches(
+        data,
+        "heldout",
+        batch_size=recipe.evaluation.batch_size,
+        limit=recipe.evaluation.images,
+        piece=Piece(rank=ranks.rank, world=ranks.world),
+    )
+    batches = [(images.to(device), labels.to(device)) for images, labels in heldout.batches(0)]
+    for arch in archs:
+        network = supernet.extract(arch)
+        calibrate(network, calibration)
+        right, seen = _count(network.eval(), batches)
+        counts = ranks.total(torch.tensor([right, seen], dtype=torch.float64, device=device))
+        yield float(counts[0] / counts[1])
+
+
+def _count(network: torch.nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
+    right = seen = 0
+    with torch.no_grad():
+        for images, labels in batches:
+            right += int((network(images).argmax(1) == labels).sum())
+            seen += len(labels)
+    return right, seen

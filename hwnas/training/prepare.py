@@ -1,0 +1,149 @@
+"""From a recipe to a prepared run."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from hwnas.errors import UsageError
+from hwnas.spaces import Space, space
+from hwnas.supernet import Supernet
+from hwnas.training.augment import mixing
+from hwnas.training.datasets import Data
+from hwnas.training.distributed import Ranks
+from hwnas.training.flat import FlatParameters
+from hwnas.training.loader import Piece, training_batches
+from hwnas.training.loop import Training
+from hwnas.training.losses import distillation
+from hwnas.training.merges import Merge
+from hwnas.training.optimise import Average, Cosine, LossScale, make_optimiser
+from hwnas.training.plans import Plan, complexity_aware, default_levels, sandwich, single_path
+from hwnas.training.recipe import Recipe
+from hwnas.training.step import Stepper, StepSettings
+from hwnas.training.teachers import load_teacher
+
+
+def space_for(recipe: Recipe, data: Data) -> Space:
+    """Return the recipe's space, with the classes and channels of the data."""
+    options = {**recipe.space.options, "classes": len(data.classes), "channels": data.channels}
+    return space(recipe.space.name, **options)
+
+
+def prepare(
+    recipe: Recipe, data: Data, supernet: Supernet, *, device: torch.device, ranks: Ranks
+) -> Training:
+    """Return the run that the recipe describes, ready to train `supernet` on `data`."""
+    if device.type == "cpu" and recipe.process.precision == "fp16":
+        raise UsageError(
+            "process.precision is fp16 on a CPU; accepted: fp32, bf16 (slower on most CPUs)"
+        )
+    supernet = supernet.to(device)
+    flat = FlatParameters(supernet, decays=_decays)
+    wanted = recipe.optimiser
+    optimiser = make_optimiser(
+        wanted.name,
+        flat,
+        weight_decay=wanted.weight_decay,
+        betas=wanted.betas,
+        eps=wanted.eps,
+        momentum=wanted.momentum,
+    )
+    batches = training_batches(
+        data,
+        batch_size=wanted.batch_size,
+        augmentation=recipe.augmentation,
+        seed=recipe.process.seed,
+        piece=Piece(rank=ranks.rank, world=ranks.world),
+        pin_memory=device.type == "cuda",
+    )
+    stepper = Stepper(
+        supernet,
+        flat,
+        optimiser,
+        _step_settings(recipe, len(data.classes), device),
+        average=Average(flat.weights, wanted.average_decay) if wanted.average_decay else None,
+        loss_scale=LossScale(enabled=recipe.process.precision == "fp16"),
+        ranks=ranks,
+    )
+    return Training(
+        recipe=recipe,
+        data=data,
+        supernet=supernet,
+        flat=flat,
+        stepper=stepper,
+        plan=make_plan(recipe, supernet.space),
+        batches=batches,
+        mix=mixing(recipe.augmentation, classes=len(data.classes), seed=recipe.process.seed),
+        learning_rate=_schedule(recipe, len(batches)),
+        device=device,
+        ranks=ranks,
+    )
+
+
+def make_plan(recipe: Recipe, of: Space) -> Plan:
+    """Return the plan of a recipe."""
+    wanted = recipe.plan
+    if wanted.kind == "single-path":
+        return single_path(of)
+    if wanted.kind == "sandwich":
+        return sandwich(of, random=wanted.random, distils=recipe.losses.distillation != "none")
+    levels, ends = wanted.levels, wanted.smallest_up_to
+    if not levels:
+        levels, ends = default_levels(of)
+    return complexity_aware(of, levels=levels, smallest_up_to=ends, subnets=max(1, wanted.random))
+
+
+def _decays(name: str, tensor: Tensor) -> bool:
+    """Weights of layers decay; biases, norms, tables and scaling vectors do not."""
+    return name.endswith(".weight") and tensor.dim() > 1
+
+
+def _step_settings(recipe: Recipe, classes: int, device: torch.device) -> StepSettings:
+    losses, merge, teacher = recipe.losses, recipe.merge, recipe.losses.teacher
+    kind = "kl" if losses.distillation == "none" else losses.distillation
+    return StepSettings(
+        distillation=distillation(
+            kind, alpha_min=losses.alpha_min, alpha_max=losses.alpha_max, clip=losses.alpha_clip
+        ),
+        label_smoothing=losses.label_smoothing,
+        merge=Merge(
+            priority="none" if merge.kind == "sum" else merge.priority,
+            most=float("inf") if merge.most is None else merge.most,
+        ),
+        merge_scope=merge.scope,
+        clip=recipe.optimiser.clip_norm,
+        clip_scope=recipe.optimiser.clip,
+        accumulate=recipe.optimiser.accumulate,
+        teacher=load_teacher(
+            teacher.models,
+            pretrained=teacher.pretrained,
+            temperature=teacher.temperature,
+            classes=classes,
+            device=device,
+        ),
+        autocast=_autocast(recipe.process.precision, device),
+        dropout=recipe.regularisation.dropout,
+        drop_path=recipe.regularisation.drop_path,
+    )
+
+
+def _autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    if precision == "fp32":
+        return nullcontext
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+    return partial(torch.autocast, device.type, dtype=dtype)
+
+
+def _schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
+    wanted, optimiser = recipe.schedule, recipe.optimiser
+    reference = optimiser.reference_batch or optimiser.batch_size
+    factor = optimiser.batch_size / reference
+    return Cosine(
+        peak=optimiser.lr * factor,
+        floor=wanted.min_lr * factor,
+        start=wanted.warmup_lr * factor,
+        warmup_steps=round(wanted.warmup_epochs * steps_per_epoch),
+        steps=wanted.epochs * steps_per_epoch,
+    )

@@ -1,0 +1,157 @@
+"""The recipe: everything that decides how a supernet is trained, checked when it is read."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hwnas.errors import UsageError
+from hwnas.training.augment import Augmentation
+from hwnas.training.datasets import DataSettings
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """A part of the recipe: frozen, and with no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SpaceSettings(Settings):
+    """Which space; classes and channels follow from the data."""
+
+    name: str = "nano"
+    options: dict[str, Any] = Field(
+        default_factory=dict, description='of the space, for example scaling = "none"'
+    )
+
+
+class PlanSettings(Settings):
+    """Which subnets a step trains."""
+
+    kind: Literal["sandwich", "single-path", "complexity"] = "sandwich"
+    random: int = Field(2, ge=0, le=64, description="random subnets of a step")
+    levels: tuple[Positive, ...] = Field((), description="MACs, for complexity; default: spread")
+    smallest_up_to: tuple[Positive, ...] = Field((), description="ends of the smallest's ranges")
+
+
+class TeacherSettings(Settings):
+    """External teachers of the subnets that would learn from labels; their mean prediction."""
+
+    models: tuple[str, ...] = Field((), description="timm model names, or checkpoint files")
+    temperature: Positive = 1.0
+    pretrained: bool = True
+
+
+class LossSettings(Settings):
+    """What is minimised."""
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    distillation: Literal["alpha", "kl", "none"] = "alpha"
+    alpha_min: float = -1.0
+    alpha_max: float = 1.0
+    alpha_clip: Positive = 5.0
+    teacher: TeacherSettings = TeacherSettings()
+
+
+class MergeSettings(Settings):
+    """How gradients of supernet and subnets become one."""
+
+    kind: Literal["sum", "project"] = "project"
+    priority: Literal["subnets", "supernet"] = "subnets"
+    scope: Literal["tensor", "layer", "all"] = "tensor"
+    from_epoch: int = Field(0, ge=0, description="gradients are summed before this epoch")
+    most: Positive | None = Field(None, description="limit of the coefficient; released code: 2")
+    measure_conflicts_every: int = Field(20, ge=0, description="steps; 0: never")
+
+
+class RegularisationSettings(Settings):
+    """What disturbs the largest subnet while it trains (AlphaNet does, NASViT does not)."""
+
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class OptimiserSettings(Settings):
+    """The optimiser; the learning rate is that of `reference_batch` images and scales with it."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: Positive = 3e-4
+    reference_batch: Count | None = Field(None, description="lr is for this batch size")
+    batch_size: Count = 128
+    accumulate: Count = Field(1, description="pieces a batch is computed in")
+    weight_decay: NotNegative = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    clip_norm: Positive | None = 1.0
+    clip: Literal["subnets", "all"] = Field("all", description="which gradient is clipped")
+    average_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="of the moving average of weights; 0: none"
+    )
+
+
+class ScheduleSettings(Settings):
+    """How long, and how the learning rate moves: warm-up, then cosine."""
+
+    epochs: Count = 10
+    warmup_epochs: NotNegative = 0.5
+    warmup_lr: NotNegative = 0.0
+    min_lr: NotNegative = 0.0
+
+
+class EvaluationSettings(Settings):
+    """Accuracies on the held-out part while it trains."""
+
+    every_epochs: int = Field(1, ge=0, description="0: only at the end")
+    random_subnets: int = Field(2, ge=0)
+    images: Count | None = Field(None, description="held-out images; default: all")
+    batch_size: Count = 256
+    calibration_images: Count = 2048
+
+
+class ProcessSettings(Settings):
+    """Where and how it runs."""
+
+    seed: int = Field(0, ge=0)
+    device: str = Field("auto", description="auto, cpu, cuda")
+    threads: int | None = Field(None, ge=1)
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    checkpoint_seconds: Positive = 60.0
+    tensorboard: bool = False
+
+
+class Recipe(Settings):
+    """A whole recipe."""
+
+    space: SpaceSettings = SpaceSettings()
+    data: DataSettings
+    plan: PlanSettings = PlanSettings()
+    losses: LossSettings = LossSettings()
+    merge: MergeSettings = MergeSettings()
+    augmentation: Augmentation = Augmentation()
+    regularisation: RegularisationSettings = RegularisationSettings()
+    optimiser: OptimiserSettings = OptimiserSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    process: ProcessSettings = ProcessSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> "Recipe":
+        if self.schedule.warmup_epochs >= self.schedule.epochs:
+            raise UsageError(
+                f"schedule.warmup_epochs is {self.schedule.warmup_epochs:g} of "
+                f"{self.schedule.epochs} epochs; accepted: fewer than schedule.epochs"
+            )
+        if self.optimiser.batch_size % self.optimiser.accumulate:
+            raise UsageError(
+                f"optimiser.accumulate is {self.optimiser.accumulate}; accepted: a divisor of "
+                f"batch_size {self.optimiser.batch_size}"
+            )
+        if self.losses.alpha_min >= self.losses.alpha_max:
+            raise UsageError("losses.alpha_min must be less than losses.alpha_max")
+        if bool(self.plan.levels) != bool(self.plan.smallest_up_to):
+            raise UsageError("plan.levels and plan.smallest_up_to are given together or not at all")
+        return self
