@@ -133,11 +133,8 @@ def _stack(description: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stac
 
 def _out_of_fold(stack: Stack) -> dict[str, float]:
     """Return what the rows said that each prediction had not seen, in percent."""
-    scaled = stack.errors.scaled
-    return {
-        "median_relative_error": 100.0 * float(np.median(np.abs(scaled))),
-        "ninety_percent_within": 100.0 * float(np.quantile(np.abs(scaled), 0.9)),
-    }
+    width = np.subtract(*reversed(stack.errors.bounds(stack.errors.typical, level=0.9)))
+    return {"mape": 100.0 * float(stack.errors.mape[0]), "width_90": 100.0 * float(width[0])}
 
 
 def _ranges(stack: Stack, card: Card) -> dict[str, list[float]]:

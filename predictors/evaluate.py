@@ -78,7 +78,7 @@ def evaluate(
     inner = len(truth) - len(truth) // folds
     seen[inner] = [scores.mape]
     curve = tuple(CurvePoint(rows=n, mape=float(np.mean(seen[n]))) for n in sorted(seen))
-    floor, factor, power = _law(curve)
+    floor, factor, power = fitted_law(curve)
     return Evaluation(
         scores=scores,
         curve=curve,
@@ -97,7 +97,7 @@ def _mape(truth: FloatArray, mean: FloatArray) -> float:
     return 100.0 * float((np.abs(mean - truth) / np.maximum(np.abs(truth), 1e-12)).mean())
 
 
-def _law(curve: tuple[CurvePoint, ...]) -> tuple[float, float, float]:
+def fitted_law(curve: tuple[CurvePoint, ...]) -> tuple[float, float, float]:
     """Return (floor, factor, power) of the falling power law nearest to the curve.
 
     With one or two points the floor is taken as zero and the power as one half.

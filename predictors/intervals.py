@@ -25,12 +25,17 @@ POINTS = 2000  # errors kept; more change nothing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errors:
-    """Sorted scaled errors, and how the spread of a row becomes its scale."""
+    """Sorted scaled errors, and how the spread of a row becomes its scale.
+
+    `mape` is the mean absolute error relative to the truth, a share. Single numbers are arrays of
+    one element, as they are stored.
+    """
 
     scaled: FloatArray
     typical: FloatArray
     power: FloatArray
     tilt: FloatArray
+    mape: FloatArray
 
     @classmethod
     def learn(cls, relative: FloatArray, spread: FloatArray) -> Self:
@@ -46,6 +51,7 @@ class Errors:
                 typical=typical,
                 power=np.array([power]),
                 tilt=np.array(TILTS[:1]),
+                mape=np.array([float(np.abs(1.0 / (1.0 + relative) - 1.0).mean())]),
             ).tilted()
             low, high = found.bounds(spread, level=0.9)
             width = float(np.mean(high - low))
