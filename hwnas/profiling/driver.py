@@ -4,123 +4,29 @@ Each finished measurement is on disk before the next one starts; what is there i
 again. Models run in a worker process, so a crash or a hang becomes a recorded failure.
 """
 
-import dataclasses
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.profiling import machine
-from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
-from hwnas.profiling.grading import grade
+from hwnas.profiling.bench import Bench
+from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.measure import Plan
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
-from hwnas.profiling.records import (
-    ArchJson,
-    Conditions,
-    Failure,
-    Header,
-    Latency,
-    Memory,
-    Privilege,
-    Record,
-    Settings,
-    record_key,
-)
+from hwnas.profiling.records import Device, Header, Privilege
 from hwnas.profiling.reference import reference_model
-from hwnas.profiling.remote import RemoteWorker, WorkerError
-from hwnas.profiling.throughput import measure_throughput
+from hwnas.profiling.remote import RemoteWorker
+
+__all__ = ["Job", "Options", "Outcome", "Progress", "Provide", "grid", "preflight", "profile"]
 
 FAILED_SHARE = 0.1
-
-# Makes the model of an architecture: an ONNX file's content or path, or how to build a module.
-Provide = Callable[[ArchJson, Settings], bytes | Path | BuildCall]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """One measurement to make."""
-
-    arch: ArchJson
-    backend: str
-    settings: Settings
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The key that its record will have."""
-        return record_key(self.arch, self.backend, self.settings)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """How to profile. `force` measures on a busy machine; `retry_failures` tries failures again."""
-
-    force: bool = False
-    retry_failures: bool = False
-    memory: bool = True
-    timeout_s: float = 60.0
-    throughput_s: float = 2.0
-    plan: Plan = field(default_factory=Plan)
-    privileges: tuple[Privilege, ...] = ("fifo", "autogroup")
-    device_name: str | None = None
-    note: str = ""
-    lock_folder: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """Reported after each measurement. `eta_s` is None until one has been made."""
-
-    done: int
-    total: int
-    record: Record
-    elapsed_s: float
-    eta_s: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What a call of `profile` did; `seconds` are those of building and measuring."""
-
-    measured: int
-    skipped: int
-    failed: int
-    build_s: float
-    measure_s: float
-    preflight: machine.Preflight
-
-
-def grid(
-    archs: Iterable[ArchJson],
-    *,
-    backends: Sequence[str] = ("onnxruntime",),
-    threads: Sequence[int] = (1,),
-    batches: Sequence[int] = (1,),
-    precisions: Sequence[str] = ("fp32",),
-    workers: Sequence[int] = (1,),
-) -> list[Job]:
-    """Return the jobs for each architecture with each combination of settings."""
-    settings = [
-        Settings(threads=t, batch=b, precision=p, workers=w)
-        for p in precisions
-        for t in threads
-        for b in batches
-        for w in workers
-    ]
-    return [
-        Job(arch=arch, backend=name, settings=setting)
-        for arch in archs
-        for name in backends
-        for setting in settings
-    ]
 
 
 def preflight(jobs: Sequence[Job], *, options: Options | None = None) -> machine.Preflight:
@@ -157,12 +63,7 @@ def profile(
                 "this machine cannot be measured now: " + "; ".join(state.reasons),
                 "stop other work, or measure anyway with --force (the records are graded so)",
             )
-        header = Header(
-            device=device,
-            runtimes={**versions, "python": platform.python_version()},
-            created_at=time.time(),
-            note=options.note,
-        )
+        header = _header(device, versions, options)
         writer = stack.enter_context(ProfileWriter(output, header))
         bench = stack.enter_context(_bench(provide, options, state, versions, known))
         _run_all(todo, bench, writer, progress)
@@ -184,138 +85,6 @@ def profile(
     return outcome
 
 
-@dataclass(slots=True)
-class _Bench:
-    """Everything that a measurement needs."""
-
-    provide: Provide
-    options: Options
-    preflight: machine.Preflight
-    versions: dict[str, str]
-    folder: Path
-    worker: RemoteWorker
-    baselines: dict[tuple[str, int], float]
-    build_s: float = 0.0
-    measure_s: float = 0.0
-
-    def record(self, job: Job) -> Record:
-        """Build and measure one job; a failure is a record too."""
-        start = time.perf_counter()
-        try:
-            model = self._model(job)
-        except (HwnasError, OSError, ValueError, ArithmeticError, LookupError) as error:
-            self.build_s += time.perf_counter() - start
-            return self._failure(job, kind="build", reason=str(error))
-        built = time.perf_counter()
-        self.build_s += built - start
-        try:
-            return self._measured(job, model)
-        except WorkerError as error:
-            return self._failure(job, kind=error.kind, reason=error.message)
-        finally:
-            self.measure_s += time.perf_counter() - built
-
-    def _model(self, job: Job) -> dict[str, Any]:
-        made = self.provide(job.arch, job.settings)
-        if isinstance(made, BuildCall):
-            return {"target": made.target, "argument": dict(made.argument)}
-        if isinstance(made, Path):
-            return {"path": str(made.resolve())}
-        path = self.folder / "model.onnx"
-        path.write_bytes(made)
-        return {"path": str(path)}
-
-    def _measured(self, job: Job, model: dict[str, Any]) -> Record:
-        request = self._request(job, model)
-        if job.settings.workers > 1:
-            latency, conditions, rate = self._throughput(job, request)
-            energy = None
-        else:
-            request["baseline_ms"] = self._baseline(job, request)
-            reply = self._ask("measure", request)
-            latency = Latency(**reply["latency"])
-            conditions = self._conditions(Conditions(**reply["conditions"]))
-            energy, rate = reply["energy_mj"], job.settings.batch * 1e3 / latency.median_ms
-        letter, reasons = grade(
-            latency,
-            settings=job.settings,
-            conditions=conditions,
-            refusals=self.preflight.refusals,
-        )
-        memory = self._memory(request, reasons) if self.options.memory else None
-        return Record(
-            **self._what(job),
-            latency=latency,
-            throughput_per_s=rate,
-            memory=memory,
-            energy_mj=energy,
-            conditions=conditions,
-            grade=letter,
-            reasons=reasons,
-        )
-
-    def _throughput(self, job: Job, request: dict[str, Any]) -> tuple[Latency, Conditions, float]:
-        measured = measure_throughput(
-            request,
-            workers=job.settings.workers,
-            seconds=self.options.throughput_s,
-            timeout_s=self.options.timeout_s,
-        )
-        conditions = self._conditions(measured.conditions)
-        return measured.latency, conditions, measured.per_s * job.settings.batch
-
-    def _baseline(self, job: Job, request: dict[str, Any]) -> float:
-        """Return what the reference took at first, in this profile or in this session."""
-        which = (job.backend, job.settings.threads)
-        if which not in self.baselines:
-            self.baselines[which] = self._ask("baseline", request)["reference_ms"]
-        return self.baselines[which]
-
-    def _memory(self, request: dict[str, Any], reasons: list[str]) -> Memory | None:
-        with RemoteWorker() as fresh:
-            try:
-                reply = fresh.ask({**request, "op": "memory"}, timeout_s=self.options.timeout_s)
-            except WorkerError as error:  # no reason to lose the latency
-                reasons.append(f"peak memory unknown: {error.message}")
-                return None
-        return Memory(**reply)
-
-    def _request(self, job: Job, model: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "model": model,
-            "backend": job.backend,
-            "settings": dataclasses.asdict(job.settings),
-            "reference": str(self.folder / "reference.onnx"),
-            "cores": list(self.preflight.quiet_cores),
-            "privileges": list(self.options.privileges),
-            "plan": dataclasses.asdict(self.options.plan),
-        }
-
-    def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
-        return self.worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
-
-    def _conditions(self, seen: Conditions) -> Conditions:
-        readings = self.preflight.readings
-        return dataclasses.replace(
-            seen, frequency_mhz=readings.frequency_mhz, temperature_c=readings.temperature_c
-        )
-
-    def _what(self, job: Job) -> dict[str, Any]:
-        return {
-            "arch": dict(job.arch),
-            "backend": job.backend,
-            "backend_version": self.versions[job.backend],
-            "settings": job.settings,
-            "measured_at": time.time(),
-        }
-
-    def _failure(
-        self, job: Job, *, kind: Literal["error", "crash", "timeout", "build"], reason: str
-    ) -> Record:
-        words = " ".join(reason.split())[:500] or "no reason given"
-        return Record(**self._what(job), failure=Failure(kind=kind, reason=words))
-
-
 @contextmanager
 def _bench(
     provide: Provide,
@@ -323,10 +92,10 @@ def _bench(
     state: machine.Preflight,
     versions: dict[str, str],
     known: Profile | None,
-) -> Iterator[_Bench]:
+) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, RemoteWorker() as worker:
         (Path(folder) / "reference.onnx").write_bytes(reference_model())
-        yield _Bench(
+        yield Bench(
             provide=provide,
             options=options,
             preflight=state,
@@ -339,7 +108,7 @@ def _bench(
 
 def _run_all(
     todo: Sequence[Job],
-    bench: _Bench,
+    bench: Bench,
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
 ) -> None:
@@ -365,6 +134,15 @@ def _versions(jobs: Sequence[Job]) -> dict[str, str]:
     for job in jobs:
         check_precision(backend(job.backend), job.settings)
     return {name: backend(name).version() for name in sorted({job.backend for job in jobs})}
+
+
+def _header(device: Device, versions: dict[str, str], options: Options) -> Header:
+    return Header(
+        device=device,
+        runtimes={**versions, "python": platform.python_version()},
+        created_at=time.time(),
+        note=options.note,
+    )
 
 
 def _known(output: Path, fingerprint: str) -> Profile | None:

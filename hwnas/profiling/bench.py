@@ -1,0 +1,148 @@
+"""Turns jobs into records: builds a model, has a worker measure it, grades what comes back."""
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hwnas.errors import HwnasError
+from hwnas.profiling.backends import BuildCall
+from hwnas.profiling.grading import grade
+from hwnas.profiling.jobs import Job, Options, Provide
+from hwnas.profiling.machine import Preflight
+from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Record
+from hwnas.profiling.remote import RemoteWorker, WorkerError
+from hwnas.profiling.throughput import measure_throughput
+
+
+@dataclass(slots=True)
+class Bench:
+    """Everything that a measurement needs."""
+
+    provide: Provide
+    options: Options
+    preflight: Preflight
+    versions: dict[str, str]
+    folder: Path
+    worker: RemoteWorker
+    baselines: dict[tuple[str, int], float]
+    build_s: float = 0.0
+    measure_s: float = 0.0
+
+    def record(self, job: Job) -> Record:
+        """Build and measure one job; a failure is a record too."""
+        start = time.perf_counter()
+        try:
+            model = self._model(job)
+        except (HwnasError, OSError, ValueError, ArithmeticError, LookupError) as error:
+            self.build_s += time.perf_counter() - start
+            return self._failure(job, kind="build", reason=str(error))
+        built = time.perf_counter()
+        self.build_s += built - start
+        try:
+            return self._measured(job, model)
+        except WorkerError as error:
+            return self._failure(job, kind=error.kind, reason=error.message)
+        finally:
+            self.measure_s += time.perf_counter() - built
+
+    def _model(self, job: Job) -> dict[str, Any]:
+        made = self.provide(job.arch, job.settings)
+        if isinstance(made, BuildCall):
+            return {"target": made.target, "argument": dict(made.argument)}
+        if isinstance(made, Path):
+            return {"path": str(made.resolve())}
+        path = self.folder / "model.onnx"
+        path.write_bytes(made)
+        return {"path": str(path)}
+
+    def _measured(self, job: Job, model: dict[str, Any]) -> Record:
+        request = self._request(job, model)
+        if job.settings.workers > 1:
+            latency, conditions, rate = self._throughput(job, request)
+            energy = None
+        else:
+            request["baseline_ms"] = self._baseline(job, request)
+            reply = self._ask("measure", request)
+            latency = Latency(**reply["latency"])
+            conditions = self._conditions(Conditions(**reply["conditions"]))
+            energy, rate = reply["energy_mj"], job.settings.batch * 1e3 / latency.median_ms
+        letter, reasons = grade(
+            latency,
+            settings=job.settings,
+            conditions=conditions,
+            refusals=self.preflight.refusals,
+        )
+        memory = self._memory(request, reasons) if self.options.memory else None
+        return Record(
+            **self._what(job),
+            latency=latency,
+            throughput_per_s=rate,
+            memory=memory,
+            energy_mj=energy,
+            conditions=conditions,
+            grade=letter,
+            reasons=reasons,
+        )
+
+    def _throughput(self, job: Job, request: dict[str, Any]) -> tuple[Latency, Conditions, float]:
+        measured = measure_throughput(
+            request,
+            workers=job.settings.workers,
+            seconds=self.options.throughput_s,
+            timeout_s=self.options.timeout_s,
+        )
+        conditions = self._conditions(measured.conditions)
+        return measured.latency, conditions, measured.per_s * job.settings.batch
+
+    def _baseline(self, job: Job, request: dict[str, Any]) -> float:
+        """Return what the reference took at first, in this profile or in this session."""
+        which = (job.backend, job.settings.threads)
+        if which not in self.baselines:
+            self.baselines[which] = self._ask("baseline", request)["reference_ms"]
+        return self.baselines[which]
+
+    def _memory(self, request: dict[str, Any], reasons: list[str]) -> Memory | None:
+        with RemoteWorker() as fresh:
+            try:
+                reply = fresh.ask({**request, "op": "memory"}, timeout_s=self.options.timeout_s)
+            except WorkerError as error:  # no reason to lose the latency
+                reasons.append(f"peak memory unknown: {error.message}")
+                return None
+        return Memory(**reply)
+
+    def _request(self, job: Job, model: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "model": model,
+            "backend": job.backend,
+            "settings": dataclasses.asdict(job.settings),
+            "reference": str(self.folder / "reference.onnx"),
+            "cores": list(self.preflight.quiet_cores),
+            "privileges": list(self.options.privileges),
+            "plan": dataclasses.asdict(self.options.plan),
+        }
+
+    def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
+        return self.worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
+
+    def _conditions(self, seen: Conditions) -> Conditions:
+        readings = self.preflight.readings
+        return dataclasses.replace(
+            seen, frequency_mhz=readings.frequency_mhz, temperature_c=readings.temperature_c
+        )
+
+    def _what(self, job: Job) -> dict[str, Any]:
+        return {
+            "arch": dict(job.arch),
+            "backend": job.backend,
+            "backend_version": self.versions[job.backend],
+            "settings": job.settings,
+            "measured_at": time.time(),
+        }
+
+    def _failure(
+        self, job: Job, *, kind: Literal["error", "crash", "timeout", "build"], reason: str
+    ) -> Record:
+        words = " ".join(reason.split())[:500] or "no reason given"
+        return Record(**self._what(job), failure=Failure(kind=kind, reason=words))

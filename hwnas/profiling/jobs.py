@@ -1,0 +1,91 @@
+"""What there is to measure, how, and what is reported about it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hwnas.profiling.backends import BuildCall
+from hwnas.profiling.machine import Preflight
+from hwnas.profiling.measure import Plan
+from hwnas.profiling.records import ArchJson, Key, Privilege, Record, Settings, record_key
+
+# Makes the model of an architecture: an ONNX file's content or path, or how to build a module.
+Provide = Callable[[ArchJson, Settings], bytes | Path | BuildCall]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One measurement to make."""
+
+    arch: ArchJson
+    backend: str
+    settings: Settings
+
+    @property
+    def key(self) -> Key:
+        """The key that its record will have."""
+        return record_key(self.arch, self.backend, self.settings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How to profile. `force` measures on a busy machine; `retry_failures` tries failures again."""
+
+    force: bool = False
+    retry_failures: bool = False
+    memory: bool = True
+    timeout_s: float = 60.0
+    throughput_s: float = 2.0
+    plan: Plan = field(default_factory=Plan)
+    privileges: tuple[Privilege, ...] = ("fifo", "autogroup")
+    device_name: str | None = None
+    note: str = ""
+    lock_folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Reported after each measurement. `eta_s` is None until one has been made."""
+
+    done: int
+    total: int
+    record: Record
+    elapsed_s: float
+    eta_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a call of `profile` did; `seconds` are those of building and measuring."""
+
+    measured: int
+    skipped: int
+    failed: int
+    build_s: float
+    measure_s: float
+    preflight: Preflight
+
+
+def grid(
+    archs: Iterable[ArchJson],
+    *,
+    backends: Sequence[str] = ("onnxruntime",),
+    threads: Sequence[int] = (1,),
+    batches: Sequence[int] = (1,),
+    precisions: Sequence[str] = ("fp32",),
+    workers: Sequence[int] = (1,),
+) -> list[Job]:
+    """Return the jobs for each architecture with each combination of settings."""
+    settings = [
+        Settings(threads=t, batch=b, precision=p, workers=w)
+        for p in precisions
+        for t in threads
+        for b in batches
+        for w in workers
+    ]
+    return [
+        Job(arch=arch, backend=name, settings=setting)
+        for arch in archs
+        for name in backends
+        for setting in settings
+    ]
