@@ -15,6 +15,10 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "init": Verb(
+        target="hwnas.cli.train:init",
+        help="Write the shipped recipe NAME, commented, to start one's own from.",
+    ),
     "doctor": Verb(
         target="hwnas.cli.doctor:doctor",
         help="Show what is installed, what works, and whether this machine is quiet.",
@@ -22,6 +26,11 @@ VERBS: dict[str, Verb] = {
     "space": Verb(
         target="hwnas.cli.space:space",
         help="List search spaces, show their choices, sample architectures.",
+    ),
+    "train": Verb(
+        target="hwnas.cli.train:train",
+        help="Train a supernet by RECIPE.",
+        needs=("torch", "timm"),
     ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",

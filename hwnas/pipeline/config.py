@@ -1,0 +1,129 @@
+"""Reading recipes: TOML, `--set a.b=c`, and errors that name the key, the value and what fits."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hwnas.errors import FormatError, UsageError, unknown_name
+from hwnas.training.recipe import Recipe
+
+_HINT = "`hwnas init` writes a recipe with every key explained"
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the shipped recipes."""
+    folder = resources.files("hwnas.pipeline") / "recipes"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir()
+                  if file.name.endswith(".toml"))  # fmt: skip
+
+
+def recipe_text(name: str) -> str:
+    """Return the text of a shipped recipe."""
+    if name not in recipe_names():
+        raise unknown_name("recipe", name, recipe_names(), hint="or give a path ending in .toml")
+    return (resources.files("hwnas.pipeline") / "recipes" / f"{name}.toml").read_text()
+
+
+def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of a shipped name or a TOML file, with assignments `a.b=c` applied."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.exists():
+        try:
+            text = path.read_text()
+        except FileNotFoundError as error:
+            raise FormatError(f"{path}: no such recipe") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise FormatError(f"{path}: cannot be read ({error})") from error
+    else:
+        text = recipe_text(source)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError(f"{source}: not TOML ({error})", _HINT) from error
+    for assignment in assignments:
+        _assign(document, assignment)
+    return checked(document, source)
+
+
+def checked(document: Mapping[str, Any], source: str) -> Recipe:
+    """Return the recipe of a document; the first mistake in it is explained."""
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise _explained(error, source) from error
+
+
+def to_toml(recipe: Recipe) -> str:
+    """Return the recipe as TOML, every key with its value; keys without a value are left out."""
+    document = recipe.model_dump(mode="json", exclude_none=True)
+    lines = ["# A resolved recipe: what was asked for, and the defaults of everything else."]
+    for section, values in document.items():
+        lines += _section(section, values)
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, values: Mapping[str, Any]) -> list[str]:
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = ["", f"[{name}]"]
+    lines += [f"{key} = {_value(value)}" for key, value in values.items() if key not in tables]
+    for key, table in tables.items():
+        lines += _section(f"{name}.{key}", table)
+    return lines
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def _assign(document: dict[str, Any], assignment: str) -> None:
+    key, equals, text = assignment.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise UsageError(
+            f"--set {assignment!r}; accepted: section.key=value", "--set optimiser.lr=0.001"
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # an unquoted word
+    table = document
+    for part in path[:-1]:
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {assignment!r}: {part} is a value, not a section")
+        table = inner
+    table[path[-1]] = value
+
+
+def _explained(error: ValidationError, source: str) -> UsageError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        known = _keys(path[:-1])
+        near = get_close_matches(path[-1], known, n=2, cutoff=0.4)
+        accepted = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+        return UsageError(f"{source}: unknown key {name}; {accepted}", _HINT)
+    if first["type"] == "missing":
+        return UsageError(f"{source}: {name} is missing", _HINT)
+    message = first["msg"].removeprefix("Input should be ")
+    return UsageError(f"{source}: {name} is {first['input']!r}; accepted: {message}", _HINT)
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    model: Any = Recipe
+    for part in path:
+        model = model.model_fields[part].annotation
+    return list(getattr(model, "model_fields", {}))

@@ -1,0 +1,228 @@
+"""Training as a stage of a run: where its checkpoints and events are kept.
+
+`training/step-N.safetensors` has all that changes during training, `supernet/step-N.safetensors`
+the weights that search uses; the newest two of each are kept. `events.jsonl` is the log; events
+after the checkpoint that a resumed run starts from are forgotten, because they happen again.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hwnas.errors import FormatError, UsageError
+from hwnas.io import Journal, digest, read_journal, read_tensors, write_atomic, write_tensors
+from hwnas.io.canonical import canonical_json
+from hwnas.pipeline.config import checked, to_toml
+from hwnas.pipeline.rundir import (
+    Run,
+    complete_run,
+    create_run,
+    load_supernet,
+    open_run,
+    save_supernet,
+)
+from hwnas.spaces import Space
+from hwnas.supernet import Supernet
+from hwnas.training.data import load_data
+from hwnas.training.distributed import Ranks, ranks
+from hwnas.training.loop import Checkpoint, Progress, train
+from hwnas.training.prepare import prepare, space_for
+from hwnas.training.recipe import Recipe
+from hwnas.training.starting import Carried, start_from
+
+CONFIG_FILE, EVENTS_FILE, STATE_FOLDER = "config.toml", "events.jsonl", "training"
+# Parts of the recipe that may change between the sessions of one run.
+_FREE = {"process": {"checkpoint_seconds", "threads", "tensorboard"}, "data": {"workers"}}
+
+
+class RunKeeper:
+    """Keeps a training's checkpoints and events in a run folder."""
+
+    def __init__(
+        self, run: Run, *, leads: bool, mirror: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self._run, self._leads, self._mirror = run, leads, mirror
+        self._states = run.folder / STATE_FOLDER
+        self._events = run.folder / EVENTS_FILE
+        self._journal: Journal | None = None
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint, with the events after it forgotten; None at the start."""
+        found = None
+        pointer = self._states / "LATEST"
+        if pointer.exists():
+            path = self._states / pointer.read_text().strip()
+            arrays, metadata = read_tensors(path)
+            try:
+                numbers = json.loads(metadata["numbers"])
+                found = Checkpoint(step=int(metadata["step"]), arrays=arrays, numbers=numbers)
+            except (KeyError, ValueError) as error:
+                raise FormatError(f"{path}: not a checkpoint of hwnas") from error
+        if self._leads:
+            self._forget_events_after(found.step if found else 0)
+        return found
+
+    def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
+        """Keep a checkpoint, and the weights that search will use."""
+        save_supernet(self._run, supernet, step=checkpoint.step)
+        name = f"step-{checkpoint.step}.safetensors"
+        metadata = {
+            "schema": "hwnas/training-state",
+            "version": "1",
+            "step": str(checkpoint.step),
+            "numbers": canonical_json(dict(checkpoint.numbers)),
+        }
+        write_tensors(self._states / name, checkpoint.arrays, metadata)
+        write_atomic(self._states / "LATEST", name)
+        for folder in (self._states, self._run.folder / "supernet"):
+            _keep_newest(folder, 2)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Keep one record of what happened."""
+        if not self._leads:
+            return
+        if self._journal is None:
+            self._journal = Journal(self._events)
+        self._journal.append(dict(event))
+        self._mirror(event)
+
+    def _forget_events_after(self, step: int) -> None:
+        if not self._events.exists():
+            return
+        records = read_journal(self._events)
+        kept = [r for r in records if r["step"] < step + (r["kind"] != "step")]
+        if len(kept) < len(records) or not self._events.read_bytes().endswith(b"\n"):
+            write_atomic(self._events, "".join(canonical_json(r) + "\n" for r in kept))
+
+
+def train_run(
+    folder: Path,
+    recipe: Recipe,
+    *,
+    start: str | None,
+    note: Callable[[str], None],
+    watch: Callable[[Progress], None],
+    stop: Callable[[], bool],
+) -> Run:
+    """Train the recipe's supernet in a run folder, going on where an earlier session stopped.
+
+    `start` is a run or a file whose weights training starts from; `note` is told what a person
+    should know.
+    """
+    device = _device(recipe)
+    if recipe.process.threads is not None:
+        torch.set_num_threads(recipe.process.threads)
+    with ranks(device) as here:
+        if device.type == "cuda":
+            device = torch.device("cuda", here.local_rank)
+        data = load_data(recipe.data)
+        for remark in data.notes:
+            note(remark)
+        of = space_for(recipe, data)
+        run = _open(folder, recipe, of, start, here)
+        supernet, carried = _supernet(run, recipe, of, start)
+        for remark in carried.remarks if here.leads else ():
+            note(remark)
+        training = prepare(recipe, data, supernet, device=device, ranks=here)
+        keeper = RunKeeper(run, leads=here.leads, mirror=_mirror(run, recipe, here))
+        train(
+            training,
+            keeper,
+            watch=watch if here.leads else _unseen,
+            stop=stop,
+        )
+        return complete_run(run) if here.leads else run
+
+
+def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
+    if here.leads:
+        origin = {"recipe": digest(_binding(recipe)), "start": start or ""}
+        config = folder / CONFIG_FILE
+        if (folder / "run.json").exists():
+            _check_same(folder, recipe, origin)
+        run = create_run(folder, of=of, origin=origin)
+        write_atomic(config, to_toml(recipe))
+    here.wait()
+    return run if here.leads else open_run(folder)
+
+
+def _check_same(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> None:
+    run = open_run(folder)
+    if run.origin == origin:
+        return
+    differing = []
+    config = folder / CONFIG_FILE
+    if config.exists():
+        import tomllib
+
+        before = _binding(checked(tomllib.loads(config.read_text()), str(config)))
+        now = _binding(recipe)
+        differing = [
+            f"{section}.{key}"
+            for section, values in now.items()
+            for key, value in values.items()
+            if before.get(section, {}).get(key) != value
+        ]
+    what = ", ".join(differing[:4]) or "where its weights come from"
+    raise UsageError(
+        f"{folder} holds a run that differs in {what}", "choose another folder with --run"
+    )
+
+
+def _binding(recipe: Recipe) -> dict[str, Any]:
+    """Return what two sessions of one run must agree on."""
+    document = recipe.model_dump(mode="json")
+    return {
+        section: {k: v for k, v in values.items() if k not in _FREE.get(section, ())}
+        for section, values in document.items()
+    }
+
+
+def _supernet(run: Run, recipe: Recipe, of: Space, start: str | None) -> tuple[Supernet, Carried]:
+    supernet = Supernet(of, seed=recipe.process.seed)
+    if start is None or (run.folder / STATE_FOLDER / "LATEST").exists():
+        return supernet, Carried()
+    return supernet, start_from(supernet, _source(start))
+
+
+def _source(start: str) -> Supernet:
+    path = Path(start)
+    if path.is_dir():
+        return load_supernet(open_run(path))
+    from hwnas.interop import nasvit
+
+    return nasvit.read(path)
+
+
+def _device(recipe: Recipe) -> torch.device:
+    wanted = recipe.process.device
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise UsageError(f"process.device is {wanted!r}; accepted: auto, cpu, cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("process.device is cuda, and torch finds no GPU", "hwnas doctor")
+    return device
+
+
+def _mirror(run: Run, recipe: Recipe, here: Ranks) -> Callable[[Mapping[str, Any]], None]:
+    if not (recipe.process.tensorboard and here.leads):
+        return _unseen
+    from hwnas.pipeline.tensorboard import scalar_writer
+
+    return scalar_writer(run.folder / "tensorboard")
+
+
+def _unseen(_: object) -> None:
+    return
+
+
+def _keep_newest(folder: Path, count: int) -> None:
+    files = sorted(folder.glob("step-*.safetensors"), key=lambda file: int(file.stem[5:]))
+    for file in files[:-count]:
+        file.unlink()
