@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import MissingPackageError, UsageError
+from hwnas.export.weights import Floats, Weights
 
 if TYPE_CHECKING:
     import onnx
@@ -62,10 +63,6 @@ class Graph:
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
 
-    def scope(self, name: str) -> "Scope":
-        """Return a view that names what it adds `<name>/...`."""
-        return Scope(graph=self, name=name)
-
     def finish(self, last: str, output: Value) -> None:
         """Make `last`, the output of the last node, the output of the graph."""
         node = self.nodes.pop()
@@ -79,32 +76,44 @@ class Graph:
         self.constants[name] = constant
         return name
 
+    def shared(self, name: str, array: Array) -> str:
+        """Store a constant that many nodes read, once; equal names mean equal values."""
+        self.constants.setdefault(name, Constant(array=array))
+        return name
+
     def integers(self, values: Iterable[int]) -> str:
         """Return the name of a constant list of integers; equal lists are stored once."""
         array = np.array(list(values), np.int64)
-        name = "integers/" + "_".join(str(value) for value in array)
-        self.constants.setdefault(name, Constant(array=array))
-        return name
+        return self.shared("integers/" + "_".join(str(value) for value in array), array)
+
+    def ones(self, count: int) -> str:
+        """Return the name of a constant vector of ones."""
+        return self.shared(f"ones/{count}", np.ones(count, np.float32))
+
+    def zeros(self, count: int) -> str:
+        """Return the name of a constant vector of zeros."""
+        return self.shared(f"zeros/{count}", np.zeros(count, np.float32))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Adds nodes and constants of one block."""
+    """Where one block is written: its nodes and constants are named `<slot>/...`."""
 
     graph: Graph
-    name: str
+    slot: str
+    weights: Weights
 
-    def node(self, operator: str, name: str, *inputs: str, **attributes: Attribute) -> str:  # noqa: D417 - attributes are the operator's
-        """Append `<scope>/<name>` and return its output."""
-        full = f"{self.name}/{name}"
+    def node(self, operator: str, name: str, *inputs: str, **attributes: Attribute) -> str:
+        """Append a node and return the name of its output; attributes are the operator's."""
+        full = f"{self.slot}/{name}"
         node = Node(operator=operator, name=full, inputs=inputs, output=full, attributes=attributes)
         self.graph.nodes.append(node)
         return full
 
-    def constant(self, name: str, array: NDArray[np.float32], *, fan_in: int = 0) -> str:
-        """Store `<scope>/<name>` and return that name."""
+    def constant(self, name: str, array: Floats, *, fan_in: int = 0) -> str:
+        """Store a constant of this block and return its name."""
         array = np.ascontiguousarray(array, np.float32)
-        return self.graph.store(f"{self.name}/{name}", Constant(array=array, fan_in=fan_in))
+        return self.graph.store(f"{self.slot}/{name}", Constant(array=array, fan_in=fan_in))
 
     def reshape(self, name: str, x: str, *shape: int) -> str:
         """Append a Reshape; 0 keeps a dimension, -1 takes what is left."""

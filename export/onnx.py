@@ -3,19 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.export.blocks import emit
-from hwnas.export.graph import OPSET, Graph, Value, check_opset, to_model_bytes
+from hwnas.export.graph import OPSET, Graph, Scope, Value, to_model_bytes
 from hwnas.export.weights import GeneratedWeights, SlotWeights, StoredWeights, Weights
 from hwnas.io import write_atomic
 from hwnas.spaces import Network
-
-if TYPE_CHECKING:
-    from hwnas.nets import PlainNetwork
 
 INPUT, OUTPUT, BATCH = "images", "logits", "batch"
 _LARGE_BYTES = 1024
@@ -34,8 +31,17 @@ class TensorSpec:
     fan_in: int
 
 
+class Exportable(Protocol):
+    """What is read of a `hwnas.nets.PlainNetwork`, so that torch need not be imported."""
+
+    description: Network
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the tensors by name."""
+
+
 def to_onnx(
-    module: "PlainNetwork",
+    module: Exportable,
     path: Path | str,
     *,
     batch: int | None = None,
@@ -80,7 +86,7 @@ def onnx_from_description(
     The graph is the one that `to_onnx` writes. Weights are generated from `seed` unless given;
     their names are `<slot>.<name in the block's module>`.
     """
-    graph = build_graph(network, weights or _generated(seed), batch=batch)
+    graph = build_graph(network, weights or GeneratedWeights(seed), batch=batch)
     return to_model_bytes(graph, opset=opset, metadata=metadata or {})
 
 
@@ -88,7 +94,7 @@ def onnx_skeleton(
     network: Network, *, batch: int | None = None, opset: int = OPSET
 ) -> tuple[bytes, tuple[TensorSpec, ...]]:
     """Return the model without its large tensors, and what they are, in their order."""
-    graph = build_graph(network, _generated(0), batch=batch)
+    graph = build_graph(network, GeneratedWeights(0), batch=batch)
     specs = tuple(
         TensorSpec(name, constant.array.shape, constant.fan_in)
         for name, constant in graph.constants.items()
@@ -107,10 +113,7 @@ def build_graph(network: Network, weights: Weights, *, batch: int | None = None)
     graph.inputs.append(Value(INPUT, (size, network.channels, network.side, network.side)))
     x = INPUT
     for placed in network.blocks:
-        x = emit(placed, x, graph.scope(placed.slot), SlotWeights(weights, placed.slot))
+        of_slot = SlotWeights(weights, placed.slot)
+        x = emit(placed, x, Scope(graph=graph, slot=placed.slot, weights=of_slot))
     graph.finish(x, Value(OUTPUT, (size, network.classes)))
     return graph
-
-
-def _generated(seed: int) -> GeneratedWeights:
-    return GeneratedWeights(np.random.default_rng(seed))

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from hwnas.errors import HwnasError
 
 Floats = NDArray[np.float32]
-EPS = 1e-5
+EPS = 1e-5  # that of the plain norms
+_POOL = 1_000_003
+_SMALLEST, _SHIFT = np.float32(1e-4), 0.1
 
 
 class Weights(Protocol):
@@ -63,35 +65,42 @@ class StoredWeights:
         return np.asarray(tensor, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
 class GeneratedWeights:
     """Numbers that run as fast as trained ones: normal, of a size that keeps signals in range.
 
-    Neither zeros nor denormals occur, which some kernels run at another speed.
+    Neither zeros nor denormals occur, which some kernels run at another speed. Tensors are
+    windows of one pool, so that a network costs milliseconds.
     """
 
-    rng: np.random.Generator
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        pool = self._rng.standard_normal(_POOL, np.float32)
+        pool[np.abs(pool) < _SMALLEST] = _SMALLEST
+        self._pool = np.concatenate((pool, pool))  # any window up to its length is one slice
 
     def __call__(self, name: str, *shape: int) -> Floats:
         """Return generated numbers of the size that is usual for a tensor of that name."""
-        if (
-            name.endswith("running_var")
-            or "scale_" in name
-            or ("norm" in name and "weight" in name)
-        ):
+        _, _, last = name.rpartition(".")
+        if last == "running_var" or "scale_" in last or ("norm" in name and last == "weight"):
             return np.ones(shape, np.float32)
-        values = self.rng.standard_normal(shape, np.float32)
-        values *= np.float32(1 / sqrt(prod(shape[1:])) if len(shape) > 1 else 0.1)
-        values[np.abs(values) < 1e-6] = 1e-6
-        return values
+        size = prod(shape)
+        start = int(self._rng.integers(_POOL))
+        if size <= _POOL:
+            values = self._pool[start : start + size]
+        else:
+            values = np.resize(self._pool[start : start + _POOL], size)
+        scale = 1 / sqrt(prod(shape[1:])) if len(shape) > 1 else _SHIFT
+        return np.asarray(values * np.float32(scale), np.float32).reshape(shape)
 
 
-def folded_norm(weights: Weights, norm: str, weight: Floats) -> tuple[Floats, Floats]:
+def folded_norm(
+    weights: Weights, name: str, norm: str, shape: tuple[int, ...]
+) -> tuple[Floats, Floats]:
     """Return weight and bias of a convolution with the batch norm after it folded in."""
-    channels = weight.shape[0]
+    weight = weights(f"{name}.weight", *shape)
     gamma, beta, mean, variance = (
-        weights(f"{norm}.{name}", channels).astype(np.float64)
-        for name in ("weight", "bias", "running_mean", "running_var")
+        weights(f"{norm}.{part}", shape[0]).astype(np.float64)
+        for part in ("weight", "bias", "running_mean", "running_var")
     )
     scale = gamma / np.sqrt(variance + EPS)
     return scaled(weight, scale), (beta - mean * scale).astype(np.float32)
@@ -104,9 +113,10 @@ def scaled(weight: Floats, scale: NDArray[np.float64] | Floats) -> Floats:
 
 
 def after_affine(
-    weight: Floats, bias: Floats, gamma: Floats, beta: Floats
+    folded: tuple[Floats, Floats], gamma: Floats, beta: Floats
 ) -> tuple[Floats, Floats]:
     """Return weight and bias of a 1x1 convolution that takes x instead of gamma * x + beta."""
+    weight, bias = folded
     matrix = weight.reshape(weight.shape[0], -1)
     return (matrix * gamma).reshape(weight.shape), bias + matrix @ beta
 

@@ -1,0 +1,59 @@
+"""The forms that blocks are written in, and the one in which a linear layer runs fastest.
+
+Activations are channel-major, (B, C, S, S), so that ONNX Runtime keeps them in its blocked layout
+from one convolution to the next.
+"""
+
+from math import prod
+
+from hwnas.export.graph import Scope
+from hwnas.export.weights import Floats
+
+
+def convolution(
+    scope: Scope,
+    name: str,
+    x: str,
+    folded: tuple[Floats, Floats | None],
+    *,
+    stride: int = 1,
+    groups: int = 1,
+) -> str:
+    """Append a same-padded convolution; `folded` is its weight and bias.
+
+    A weight (out, in, k, k) makes it two-dimensional, (out, in, k) one-dimensional.
+    """
+    weight, bias = folded
+    kernel, rank = weight.shape[-1], weight.ndim - 2
+    inputs = [x, scope.constant(f"{name}.weight", weight, fan_in=prod(weight.shape[1:]))]
+    if bias is not None:
+        inputs.append(scope.constant(f"{name}.bias", bias))
+    return scope.node(
+        "Conv",
+        name,
+        *inputs,
+        kernel_shape=(kernel,) * rank,
+        strides=(stride,) * rank,
+        pads=(kernel // 2,) * (2 * rank),
+        group=groups,
+    )
+
+
+def silu(scope: Scope, name: str, x: str) -> str:
+    """Append x * sigmoid(x), which runtimes fuse."""
+    return scope.node("Mul", name, x, scope.node("Sigmoid", f"{name}_gate", x))
+
+
+def linear(scope: Scope, name: str, x: str, folded: tuple[Floats, Floats], *, side: int) -> str:
+    """Append a linear layer on every pixel of a map of `side`; its weight is (out, in, 1, 1)."""
+    weight, bias = folded
+    if side * side != ONE_VECTOR:
+        return convolution(scope, name, x, folded)
+    tokens = scope.reshape(f"{name}_tokens", x, 0, weight.shape[1], side * side)
+    y = convolution(scope, name, tokens, (weight[..., 0], bias))
+    return scope.reshape(f"{name}_map", y, 0, weight.shape[0], side, side)
+
+
+# With this many pixels a plain matrix product, which a one-dimensional convolution is, beats the
+# blocked convolution: the pixels are just one vector register of weights' partners.
+ONE_VECTOR = 16
