@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from hwnas.errors import UsageError
 from hwnas.io import digest, read_tensors, write_tensors
 from hwnas.search.columns import Codes, Floats
-from hwnas.search.hypervolume import hypervolume
 from hwnas.search.problem import Evaluate, Scores
 from hwnas.search.ranking import crowding, first_front
+from hwnas.search.volume import hypervolume
 from hwnas.spaces import Space
 
 Keys = NDArray[np.uint64]
 TRIES = 6
+WORST = 1e300  # stands for what is no number
 MERGED_AT = 1 << 16
 ARCHIVED = 1024
 # how many least crowded rows the reported hypervolume counts, by number of objectives: its cost
@@ -82,7 +83,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a search found: all feasible rows that nothing it scored dominates.
+    """What a search found: the feasible rows that nothing it scored dominates or equals.
 
     `reference` is the worst of each objective in the first generation; hypervolumes in `history`
     refer to it.
@@ -206,10 +207,15 @@ def _begun(space: Space, evaluate: Evaluate, engine: Engine, seed: int) -> _Stat
         archive=_archived(first),
         seen=seen,
         evaluations=len(codes),
-        reference=first.values.max(axis=0),
+        reference=_reference(first),
         history=(),
     )
     return _recorded(state)
+
+
+def _reference(first: Population) -> Floats:
+    numbers = first.values[np.isfinite(first.violation)]
+    return numbers.max(axis=0) if len(numbers) else np.zeros(first.values.shape[1])
 
 
 def _advanced(
@@ -258,16 +264,21 @@ def checked(scores: Scores, codes: Codes) -> Scores:
     bad = np.asarray(~np.isfinite(values).all(axis=1))
     if bad.any():
         violation = np.where(bad, np.inf, violation)
-        values = np.where(bad[:, None], np.finfo(np.float64).max, values)
+        values = np.where(bad[:, None], WORST, values)
     return Scores(values, violation)
 
 
 def _archived(everyone: Population) -> Population:
-    """Return the feasible rows that none dominates; the least crowded ones if they are many."""
+    """Return the feasible rows that none dominates, the first found of those with equal values.
+
+    If they are too many, the least crowded ones.
+    """
     feasible = everyone.rows(everyone.violation <= 0)
     if not len(feasible.codes):
         return feasible
-    return _least_crowded(feasible.rows(first_front(feasible.values)), ARCHIVED)
+    front = feasible.rows(first_front(feasible.values))
+    _, first = np.unique(front.values, axis=0, return_index=True)
+    return _least_crowded(front.rows(np.sort(first)), ARCHIVED)
 
 
 def _least_crowded(front: Population, most: int) -> Population:

@@ -20,7 +20,7 @@ class Nsga2:
     """NSGA-II (Deb et al., 2002), constraint domination, uniform crossover on integer codes.
 
     `mutation`: expected number of genes that change in a child. `initial`: codes to begin with,
-    beside random ones.
+    beside a few of uniform scaling and random ones.
     """
 
     population: int = 256
@@ -35,10 +35,9 @@ class Nsga2:
         return self.population
 
     def start(self, space: Space, rng: np.random.Generator) -> Codes:
-        """Return the initial population: given codes, then random ones, spread over costs."""
+        """Return the initial population: given codes first."""
         given = np.array(self.initial, np.int64).reshape(-1, len(space.genes))
-        wanted = max(self.population - len(given), 0)
-        return np.concatenate([given[: self.population], spread(space, wanted, rng)])
+        return np.concatenate([given, covering(space, self.population, rng)])[: self.population]
 
     def breed(self, space: Space, parents: Population, rng: np.random.Generator) -> Codes:
         """Return children of tournament winners."""
@@ -165,6 +164,12 @@ def spread(space: Space, count: int, rng: np.random.Generator) -> Codes:
     costs = space.sample_codes(even, rng, macs=(0.0, np.inf)) if even else None
     rest = space.sample_codes(count - even, rng)
     return rest if costs is None else np.concatenate([rest, costs])
+
+
+def covering(space: Space, count: int, rng: np.random.Generator) -> Codes:
+    """Return at least `count` rows: a few of uniform scaling, ends included, then random ones."""
+    steps = scaled(space, max(count // 16, 2))
+    return np.concatenate([steps, spread(space, max(count - len(steps), 0), rng)])
 
 
 def winners(count: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:

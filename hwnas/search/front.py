@@ -15,8 +15,8 @@ from hwnas.errors import FormatError, UsageError
 from hwnas.io import Schema
 from hwnas.search.columns import Floats
 from hwnas.search.constraints import Constraint
-from hwnas.search.hypervolume import hypervolume
 from hwnas.search.problem import Objective
+from hwnas.search.volume import hypervolume
 from hwnas.spaces import Arch, Space
 
 FRONT_SCHEMA = Schema(name="hwnas/front", version=1)

@@ -19,12 +19,12 @@ from hwnas.io import Journal, Schema, digest, read_journal
 from hwnas.search.columns import Codes, Encoder, Features, Floats, Table
 from hwnas.search.engine import Progress, Report, Seen, hashed
 from hwnas.search.front import Front, Interval, Point
-from hwnas.search.hypervolume import gains, hypervolume
 from hwnas.search.outlook import Belief, Frontier, Model, choose, model, optimistic
 from hwnas.search.pool import Pool, initial_design
 from hwnas.search.problem import Objective
 from hwnas.search.ranking import first_front
 from hwnas.search.surrogate import Kernel
+from hwnas.search.volume import gains, hypervolume
 from hwnas.spaces import Arch, Space
 
 Measure = Callable[[list[Arch]], Any]

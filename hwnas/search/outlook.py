@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.search.columns import Floats, Table
-from hwnas.search.hypervolume import free_boxes, minimal
 from hwnas.search.surrogate import Kernel, Process, fit
+from hwnas.search.volume import free_boxes, minimal
 
 OFFSETS = (0.02, 0.1, 0.4, 1.5)  # of the logarithm, below the best value, in spreads
 PULLED = 3.0  # spreads above the median from which bad values are pulled in

@@ -5,7 +5,7 @@ is known exactly (a cost), or an `Estimate` with an interval (a predictor). Engi
 only: everything minimised, and by how much the constraints are violated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -125,14 +125,35 @@ def exact(space: Space, name: str) -> Quantity:
     return Quantity(name=name, of=lambda codes: getattr(space.cost(codes), name).astype(np.float64))
 
 
-def predicted(space: Space, name: str, predictor: Predicts, *, unit: str = "") -> Quantity:
-    """Return what a predictor, fitted on `gene_columns` and `cost_columns`, says of a space."""
+class _LastColumns:
+    """Genes and costs of the rows asked for last: several predictors ask for the same ones."""
 
-    def of(codes: Codes) -> Estimate:
-        genes, costs = gene_columns(space, codes), cost_columns(space, codes)
-        return Estimate(*predictor.predict(genes, costs, level=LEVEL))
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._codes: Codes | None = None
+        self._columns: tuple[Floats, Floats] | None = None
 
-    return Quantity(name=name, of=of, unit=unit)
+    def __call__(self, codes: Codes) -> tuple[Floats, Floats]:
+        if self._columns is None or self._codes is not codes:
+            self._columns = gene_columns(self._space, codes), cost_columns(self._space, codes)
+            self._codes = codes
+        return self._columns
+
+
+def predicted(
+    space: Space, predictors: Mapping[str, Predicts], *, units: Mapping[str, str] | None = None
+) -> tuple[Quantity, ...]:
+    """Return what predictors, fitted on `gene_columns` and `cost_columns`, say of a space."""
+    columns = _LastColumns(space)
+    units = units or {}
+
+    def of(predictor: Predicts) -> Callable[[Codes], Estimate]:
+        return lambda codes: Estimate(*predictor.predict(*columns(codes), level=LEVEL))
+
+    return tuple(
+        Quantity(name=name, of=of(predictor), unit=units.get(name, ""))
+        for name, predictor in predictors.items()
+    )
 
 
 def tabulated(space: Space, name: str, codes: Codes, values: Floats) -> Quantity:

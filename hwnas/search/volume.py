@@ -33,14 +33,14 @@ def hypervolume(values: Floats, reference: Floats) -> float:
 
 def minimal(values: Floats) -> Floats:
     """Return the distinct rows that no other row dominates, sorted by the first objective."""
-    ordered: Floats = np.unique(np.asarray(values, np.float64), axis=0)
+    ordered = np.asarray(np.unique(np.asarray(values, np.float64), axis=0))
     if len(ordered) < 2:
         return ordered
     if ordered.shape[1] == 1:
         return ordered[:1]
     if ordered.shape[1] == 2:
         best_before = np.minimum.accumulate(ordered[:, 1])
-        return ordered[np.concatenate([[True], ordered[1:, 1] < best_before[:-1]])]
+        return np.asarray(ordered[np.concatenate([[True], ordered[1:, 1] < best_before[:-1]])])
     kept: list[int] = []
     for row, value in enumerate(ordered):
         # rows are in lexicographic order, so only earlier ones can dominate
