@@ -35,7 +35,6 @@ class _Loan:
     where: Where
     address: int
     grad: Tensor | None
-    version: int
 
 
 @dataclass(slots=True)
@@ -60,11 +59,12 @@ class Shared(nn.Module):
         borrower = self._borrowers.get(block)
         if borrower is None or any(loan.full.data_ptr() != loan.address for loan in borrower.loans):
             borrower = self._borrowers[block] = self._borrow(block)
-        for loan in borrower.copies:
-            if loan.full._version != loan.version:
-                with torch.no_grad():
-                    loan.leaf.copy_(cut(loan.full, loan.where))
-                loan.version = loan.full._version
+        with torch.no_grad():
+            for loan in borrower.copies:
+                # By value: torch's fused optimisers do not count their updates as changes.
+                present = cut(loan.full, loan.where)
+                if not torch.equal(loan.leaf, present):
+                    loan.leaf.copy_(present)
         if torch.is_grad_enabled():
             _share_gradients(borrower)
         return borrower.module
@@ -93,7 +93,7 @@ class Shared(nn.Module):
         loans, copies = [], []
         for name, full, where in list(self._cuts(block, module)):
             leaf = nn.Parameter(cut(full.detach(), where), requires_grad=full.requires_grad)
-            loan = _Loan(full, leaf, where, full.data_ptr(), None, full._version)
+            loan = _Loan(full, leaf, where, full.data_ptr(), None)
             loans.append(loan)
             if not is_view(where):
                 copies.append(loan)

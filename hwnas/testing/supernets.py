@@ -8,6 +8,7 @@ import gc
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,9 +119,11 @@ def check_borrowers_follow_every_change(supernet: Supernet) -> None:
     supernet = copy.deepcopy(supernet)
     arch = supernet.space.sample(1, np.random.default_rng(5))[0]
     images = _images(supernet, arch)
-    optimiser = torch.optim.AdamW(supernet.parameters(), 1e-2)
+    optimisers = [
+        torch.optim.AdamW(supernet.parameters(), 1e-2, fused=fused) for fused in (False, True)
+    ]
 
-    def step() -> None:
+    def step(optimiser: torch.optim.Optimizer) -> None:
         optimiser.zero_grad()
         supernet(images, arch).square().mean().backward()
         optimiser.step()
@@ -133,7 +136,8 @@ def check_borrowers_follow_every_change(supernet: Supernet) -> None:
         weights = {name: value * 0.5 for name, value in supernet.state_dict().items()}
         supernet.load_state_dict(weights, assign=True)
 
-    for change in (step, step, lambda: supernet.bfloat16().float(), replace_memory, load):
+    steps = [partial(step, optimiser) for optimiser in optimisers * 2]
+    for change in (*steps, lambda: supernet.bfloat16().float(), replace_memory, load):
         before = supernet(images, arch)
         change()
         after = supernet(images, arch)

@@ -178,5 +178,7 @@ class Stepper:
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate
         self.optimiser.step()
+        # Fused optimisers do not count as a change, which autograd's safety check relies on.
+        torch.autograd.graph.increment_version(self.flat.weights)
         if self.average is not None:
             self.average.update(self.flat.weights)
