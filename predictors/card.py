@@ -96,7 +96,7 @@ def _arrays(stack: Stack) -> dict[str, NDArray[Any]]:
     named = {
         f"{part}/{name}": array for part, group in parts.items() for name, array in group.items()
     }
-    return {"weights": stack.weights, **named}
+    return {"weights": stack.weights, "limits": stack.limits, **named}
 
 
 def _description(stack: Stack) -> dict[str, Any]:
@@ -127,6 +127,7 @@ def _stack(description: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stac
         extra=Forest.from_arrays(part("extra")),
         repair=Forest.from_arrays(part("repair")),
         weights=arrays["weights"],
+        limits=arrays["limits"],
         errors=Errors.from_arrays(part("errors")),
     )
 

@@ -32,6 +32,7 @@ RECIPES = {
 TREES = 32
 REPAIR_TREES = 16
 PIECE = 1024  # rows predicted at once: larger pieces fall out of the cache
+BEYOND = (0.2, 5.0)  # of the least and the largest measured value
 FEW_ROWS = 60  # below: ten folds instead of five
 
 
@@ -44,7 +45,11 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stack:
-    """Fitted members and their weights; `names` is the order of `weights`."""
+    """Fitted members and their weights; `names` is the order of `weights`.
+
+    `limits` are the least and the largest value that a process may answer far outside of what was
+    measured.
+    """
 
     columns: Columns
     processes: dict[str, Process]
@@ -53,6 +58,7 @@ class Stack:
     repair: Forest
     weights: FloatArray
     errors: Errors
+    limits: FloatArray
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +96,7 @@ class Runner:
             repaired = weights["repair"] if name == stack.base else 0.0
             if not weights[name] and not repaired:
                 continue
-            value = process.predict(blocks)
+            value = np.clip(process.predict(blocks), *stack.limits)
             total += weights[name] * value
             if repaired:
                 total += repaired * value * np.exp(self._repair(rows).mean)
@@ -104,10 +110,10 @@ def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int)
     folds = fold_numbers(len(y), seed=seed)
     processes: dict[str, Process] = {}
     held: dict[str, FloatArray] = {}
-    floor = 0.2 * float(y.min())
+    limits = np.array([BEYOND[0] * y.min(), BEYOND[1] * y.max()])
     for name, recipe in RECIPES.items():
         processes[name], guess = fit_process(recipe, blocks, y, folds, seed=seed)
-        held[name] = np.maximum(guess, floor)
+        held[name] = np.clip(guess, *limits)
     base = min(held, key=lambda name: float(np.abs(held[name] / y - 1.0).mean()))
     rows = trees_see(blocks)
     residual = np.log(y / held[base])
@@ -127,6 +133,7 @@ def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int)
         repair=repair,
         weights=weights,
         errors=errors,
+        limits=limits,
     )
 
 

@@ -71,6 +71,15 @@ def test_out_of_range(predictor):
     assert not predictor.in_range(genes, costs * 5.0 + 500.0).any()
 
 
+def test_far_outside_values_stay_ordered_and_positive(predictor):
+    genes, costs, _ = measured(10, seed=9)
+    for factor in (-100.0, 100.0):
+        mean, low, high = predictor.predict(genes * factor, costs * factor)
+        assert (mean > 0.0).all()
+        assert (low <= mean).all()
+        assert (mean <= high).all()
+
+
 def test_no_costs_and_no_genes():
     genes, costs, y = measured(60)
     only_genes = Predictor.fit(genes, np.zeros((60, 0)), y)
