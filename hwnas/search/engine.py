@@ -111,14 +111,19 @@ class Seen:
         unique, first = np.unique(keys, return_index=True)
         fresh = ~(_among(unique, self._old) | _among(unique, self._new))
         rows = np.sort(first[fresh])[:most]
-        self._new = np.union1d(self._new, keys[rows])
+        self._new = _inserted(self._new, np.sort(keys[rows]))
         if len(self._new) > MERGED_AT:
-            self._old, self._new = np.union1d(self._old, self._new), self._new[:0]
+            self._old, self._new = _inserted(self._old, self._new), self._new[:0]
         return rows
 
     def keys(self) -> Keys:
         """Return all keys."""
         return np.concatenate([self._old, self._new])
+
+
+def _inserted(known: Keys, new: Keys) -> Keys:
+    """Return two sorted arrays as one."""
+    return np.insert(known, np.searchsorted(known, new), new)
 
 
 def _among(keys: Keys, known: Keys) -> NDArray[np.bool_]:

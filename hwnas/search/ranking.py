@@ -1,10 +1,13 @@
 """Non-dominated sorting and crowding of whole populations; all objectives are minimised."""
 
+from bisect import bisect_right
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
+PEELED = 64
 
 
 def ranks(values: Floats, *, enough: int | None = None) -> Ranks:
@@ -16,36 +19,59 @@ def ranks(values: Floats, *, enough: int | None = None) -> Ranks:
     values = np.asarray(values, np.float64)
     if values.shape[1] == 1:
         return np.asarray(np.unique(values[:, 0], return_inverse=True)[1], np.int64)
-    if values.shape[1] == 2:
-        return _two(values)
-    return _many(values, len(values) if enough is None else enough)
+    enough = len(values) if enough is None else enough
+    return _two(values, enough) if values.shape[1] == 2 else _many(values, enough)
 
 
-def _two(values: Floats) -> Ranks:
-    """Sweep by the first objective; each front is represented by its lowest second objective.
+def _two(values: Floats, enough: int) -> Ranks:
+    """Peel fronts off the rows sorted by the first objective, a few in whole arrays.
 
-    Those lowest values ascend with the rank, so the front of a row is found by bisection.
+    In that order a row is in the front when its second objective is below all before it. Tables
+    with very many fronts are finished row by row, which takes O(n log n) whatever they are.
     """
-    from bisect import bisect_right
+    order, same = _sorted_distinct(values)
+    seconds = values[order, 1]
+    found = np.full(len(order), -1, np.int64)
+    left = np.arange(len(order))
+    rank = 0
+    while len(left) and rank < PEELED and len(order) - len(left) < enough:
+        lowest = np.minimum.accumulate(seconds[left])
+        front = np.ones(len(left), bool)
+        front[1:] = seconds[left[1:]] < lowest[:-1]
+        found[left[front]] = rank
+        left = left[~front]
+        rank += 1
+    if len(left) and len(order) - len(left) < enough:
+        found[left] = rank + _swept(seconds[left])
+    else:
+        found[left] = rank
+    return found[same]
 
+
+def _sorted_distinct(values: Floats) -> tuple[Ranks, Ranks]:
+    """Return the first of each distinct row in lexical order, and where each row's is therein."""
     order = np.lexsort((values[:, 1], values[:, 0]))
-    firsts, seconds = values[order, 0].tolist(), values[order, 1].tolist()
+    ordered = values[order]
+    new = np.ones(len(ordered), bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    same = np.empty(len(values), np.int64)
+    same[order] = np.cumsum(new) - 1
+    return order[new], same
+
+
+def _swept(seconds: Floats) -> Ranks:
+    """Return the ranks of rows sorted by the first objective from their second ones.
+
+    Each front is represented by its lowest second objective so far; those ascend with the rank,
+    so the front of a row is found by bisection.
+    """
     lowest: list[float] = []
     found: list[int] = []
-    previous = (np.nan, np.nan)
-    for pair in zip(firsts, seconds, strict=True):
-        # equal rows do not dominate each other
-        if pair != previous:
-            rank = bisect_right(lowest, pair[1])
-            if rank == len(lowest):
-                lowest.append(pair[1])
-            else:
-                lowest[rank] = pair[1]
-            previous = pair
+    for second in seconds.tolist():
+        rank = bisect_right(lowest, second)
+        lowest[rank : rank + 1] = [second]
         found.append(rank)
-    result = np.empty(len(values), np.int64)
-    result[order] = found
-    return result
+    return np.array(found, np.int64)
 
 
 def _many(values: Floats, enough: int) -> Ranks:
@@ -79,18 +105,11 @@ def first_front(values: Floats) -> NDArray[np.bool_]:
 
 
 def _first_of_two(values: Floats) -> NDArray[np.bool_]:
-    order = np.lexsort((values[:, 1], values[:, 0]))
-    ordered = values[order]
-    best_before = np.concatenate([[np.inf], np.minimum.accumulate(ordered[:, 1])[:-1]])
-    new = np.ones(len(ordered), bool)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    # an equal row shares the fate of the first of its kind
-    kept = (ordered[:, 1] < best_before)[
-        np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
-    ]
-    result = np.empty(len(values), bool)
-    result[order] = kept
-    return result
+    order, same = _sorted_distinct(values)
+    seconds = values[order, 1]
+    front = np.ones(len(order), bool)
+    front[1:] = seconds[1:] < np.minimum.accumulate(seconds)[:-1]
+    return front[same]
 
 
 def crowding(values: Floats, rank: Ranks) -> Floats:

@@ -137,3 +137,16 @@ def test_points_beyond_the_reference_do_not_count():
     values = np.array([[0.5, 2.0], [2.0, 0.5]])
     assert hypervolume(values, np.array([1.0, 1.0])) == 0.0
     assert hypervolume(np.zeros((0, 2)), np.array([1.0, 1.0])) == 0.0
+
+
+def test_tables_of_very_many_fronts_are_ranked_all_the_same():
+    rng = np.random.default_rng(0)
+    chain = np.repeat(np.arange(300.0)[:, None], 2, axis=1)
+    noisy = np.vstack([chain, chain[::7], chain + rng.integers(-3, 3, chain.shape)])
+    shuffled = noisy[rng.permutation(len(noisy))]
+    found = ranks(shuffled)
+    assert found.max() > 64
+    for rank in range(1, found.max() + 1):
+        ahead, front = shuffled[found == rank - 1], shuffled[found == rank]
+        assert first_front(front).all()
+        assert all(any(dominates(a, row) for a in ahead) for row in front)
