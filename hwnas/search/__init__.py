@@ -11,6 +11,7 @@ from hwnas.search.front import Front, Interval, Point, knee
 from hwnas.search.loop import Measured, loop
 from hwnas.search.problem import Estimate, Objective, Problem, Quantity, exact, predicted
 from hwnas.search.reachable import Reach, reach
+from hwnas.search.settings import split_settings, with_settings
 from hwnas.search.volume import hypervolume
 
 __all__ = [
@@ -38,4 +39,6 @@ __all__ = [
     "predicted",
     "reach",
     "search",
+    "split_settings",
+    "with_settings",
 ]

@@ -23,6 +23,7 @@ from hwnas.search import (
 from hwnas.search.columns import cost_columns, cost_names, gene_columns
 from hwnas.search.constraints import probability_at_most
 from hwnas.search.problem import tabulated
+from hwnas.search.settings import split_settings, with_settings
 from hwnas.spaces import Space
 
 SPACE = Space("line", genes={f"g{i}": (1, 2, 3, 4) for i in range(5)})
@@ -242,3 +243,25 @@ def test_a_table_is_a_quantity():
     values = np.arange(len(every), dtype=float)
     quantity = tabulated(SPACE, "measured", every, values)
     assert quantity.estimate(every[[3, 900, 17]]).mean.tolist() == [3.0, 900.0, 17.0]
+
+
+def test_deployment_settings_are_searched_with_the_network():
+    space = hwnas.space("nano")
+    wide = with_settings(space, {"threads": (1, 2, 4), "precision": ("fp32", "int8")})
+    threads, precision = (wide.columns[f"run.{name}"] for name in ("threads", "precision"))
+
+    def latency(codes):
+        speedup = np.array([1.0, 1.8, 1.5])[codes[:, threads]] * (1 + codes[:, precision])
+        return wide.cost(codes).macs / speedup
+
+    quantities = (Quantity(name="latency", of=latency), exact(wide, "params"))
+    found = front(wide, ["latency", "-params"], quantities=quantities, engine=SMALL)
+    for point in found.points[:5]:
+        arch, settings = split_settings(space, point.arch)
+        assert settings == {"threads": 2, "precision": "int8"}
+        assert space.cost([arch]).params[0] == point.quantities["params"].value
+
+
+def test_a_setting_without_values_is_refused():
+    with pytest.raises(UsageError, match="threads"):
+        with_settings(SPACE, {"threads": ()})
