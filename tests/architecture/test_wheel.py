@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
@@ -14,7 +16,6 @@ import pytest
 from packaging.requirements import Requirement
 
 LINKED = ("predictors", "export")
-DATA = {"py.typed"}
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +78,14 @@ def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_wheel_holds_exactly_the_tracked_modules(
     root: Path, tracked: list[Path], wheel: Path
 ) -> None:
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packaged = ["*.py", *settings["package-data"]["*"]]
     expected = set()
     for path in tracked:
-        if (path.suffix == ".py" or path.name in DATA) and path.parts[0] in {"hwnas", *LINKED}:
+        if any(fnmatch(path.name, pattern) for pattern in packaged) and path.parts[0] in {
+            "hwnas",
+            *LINKED,
+        }:
             inside = path if path.parts[0] == "hwnas" else "hwnas" / path
             expected.add(inside.as_posix())
     with zipfile.ZipFile(wheel) as archive:
