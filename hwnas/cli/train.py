@@ -22,7 +22,7 @@ _REPORT_SECONDS = 10.0
 
 @click.command()
 @click.argument("recipe", required=False, metavar="[RECIPE]")
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
+@click.option("--run", "--out", "folder", type=click.Path(path_type=Path), metavar="RUN",
               help="The run folder, new or to go on with.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
               help="Override a value of the recipe, for example optimiser.lr=0.001.")  # fmt: skip
@@ -42,7 +42,9 @@ def train(
 ) -> None:
     """Train a supernet by RECIPE: a TOML file or a shipped name (see `hwnas init --list`).
 
-    The same command goes on with a run that was interrupted or killed.
+    The same command goes on with a run that was interrupted or killed. On several GPUs or
+    processes: torchrun --nproc-per-node N -m hwnas train RECIPE --out RUN
+    (torchrun takes --run for an option of its own).
     """
     from hwnas.training.process import tune_process
 
@@ -64,6 +66,8 @@ def train(
             watch=_watcher(output, last),
             stop=stop,
         )
+    if run is None:
+        return
     accuracy = last or _last_accuracy(folder / EVENTS_FILE)
     text = ", ".join(f"{name} {value:.2%}" for name, value in accuracy.items())
     output.result(

@@ -106,8 +106,10 @@ def train_run(
     note: Callable[[str], None],
     watch: Callable[[Progress], None],
     stop: Callable[[], bool],
-) -> Run:
+) -> Run | None:
     """Train the recipe's supernet in a run folder, going on where an earlier session stopped.
+
+    Returns the run in the process that leads, None in the others of a distributed run.
 
     `start` is a run or a file whose weights training starts from; `note` is told what a person
     should know.
@@ -134,7 +136,7 @@ def train_run(
             watch=watch if here.leads else _unseen,
             stop=stop,
         )
-        return complete_run(run) if here.leads else run
+        return complete_run(run) if here.leads else None
 
 
 def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:

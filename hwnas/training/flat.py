@@ -43,9 +43,9 @@ class FlatParameters:
         for name in order:
             self.segments.append(Segment(name, start, named[name].numel()))
             start += named[name].numel()
-        device = next(iter(named.values())).device
-        self.weights = torch.empty(start, device=device)
-        self.gradients = (torch.zeros(start, device=device), torch.zeros(start, device=device))
+        first = next(iter(named.values()))
+        self.weights = torch.empty(start, device=first.device, dtype=first.dtype)
+        self.gradients = (torch.zeros_like(self.weights), torch.zeros_like(self.weights))
         self._parameters: list[nn.Parameter] = []
         for segment in self.segments:
             old = named[segment.name]

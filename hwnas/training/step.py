@@ -127,7 +127,8 @@ class Stepper:
                 attached = group
             with self.settings.autocast(), self._regularised(task):
                 logits = self.supernet(images, task.arch)
-            logits = logits.float()
+            if logits.dtype in (torch.float16, torch.bfloat16):
+                logits = logits.float()
             loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
             value = loss.item()
             if not torch.isfinite(torch.tensor(value)):
