@@ -116,7 +116,7 @@ def _stack(description: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stac
 
     processes = {}
     for entry in description["processes"]:
-        blocks = {kind: tuple(entry[kind]) for kind in ("linear", "extra", "radial")}
+        blocks = {kind: tuple(entry[kind]) for kind in ("linear", "extra", "radial", "tails")}
         recipe = Recipe(**blocks, logarithmic=bool(entry["logarithmic"]))
         name = entry["name"]
         processes[name] = Process.from_arrays(recipe, part(f"process.{name}"))

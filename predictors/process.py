@@ -25,18 +25,23 @@ MOST_ROWS = 1000  # larger tables are thinned: the cost is cubic
 ANCHOR_NUMBERS = 64_000  # anchors times columns: bounds the time of a prediction
 ANCHORS = (200, 600)
 ROUNDS = 5
-TAILS = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0])  # degrees of freedom to choose from
+HEAVY = (1.5, 2.0)  # degrees of freedom: nearly the median, which absolute errors ask for
+ANY = (1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 50.0)
 JITTER = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """Which blocks a process sees: always, only on evidence (weak prior), and by distance."""
+    """Which blocks a process sees: always, only on evidence (weak prior), and by distance.
+
+    `tails` are the degrees of freedom among which those of the noise are chosen.
+    """
 
     linear: tuple[str, ...]
     extra: tuple[str, ...] = ()
     radial: tuple[str, ...] = ()
     logarithmic: bool = False
+    tails: tuple[float, ...] = HEAVY
 
     def prior(self) -> tuple[FloatArray, FloatArray]:
         """Return (means, deviations) of the logarithms of the parameters."""
@@ -184,6 +189,7 @@ class _Rows:
     base: FloatArray
     weight: FloatArray
     tail: float
+    tails: tuple[float, ...]
 
 
 def fit_process(
@@ -212,7 +218,7 @@ def fit_process(
     held = process.predict(blocks)  # rows beyond the cap were never fitted
     for fold in range(int(folds.max()) + 1):
         out = folds[keep] == fold
-        start = _Rows(base=rows.base[~out], weight=rows.weight[~out], tail=rows.tail)
+        start = replace(rows, base=rows.base[~out], weight=rows.weight[~out], tails=(rows.tail,))
         _, without = _settle(
             kernel[np.ix_(~out, ~out)], problem.target[~out], noise, start, sweeps=4
         )
@@ -245,7 +251,8 @@ def _learn(problem: _Problem, few: NDArray[np.int64], centre: float) -> tuple[Fl
 
     part = problem.part(few) if len(few) < len(problem.target) else problem
     count = len(problem.target)
-    rows = _Rows(base=np.ones(count), weight=np.ones(count), tail=4.0)
+    tails = problem.recipe.tails
+    rows = _Rows(base=np.ones(count), weight=np.ones(count), tail=max(tails), tails=tails)
     if not problem.recipe.logarithmic:
         rows = replace(rows, base=_proportional(problem.target, centre))
     parameters = problem.mean
@@ -286,22 +293,23 @@ def _settle(
         doubt = level - level**2 * np.diag(inverse)
         apart = (miss**2 + doubt) / (noise * rows.base)
         weight = (rows.tail + 1.0) / (rows.tail + apart)
-        tail = _tail(apart, weight, rows.tail) if sweeps != 4 else rows.tail
-        rows = _Rows(base=rows.base, weight=weight, tail=tail)
+        rows = replace(rows, weight=weight, tail=_tail(apart, weight, rows))
     inverse, _ = _inverse(kernel, noise * rows.base / rows.weight + JITTER)
     return rows, inverse @ target
 
 
-def _tail(apart: FloatArray, weight: FloatArray, tail: float) -> float:
+def _tail(apart: FloatArray, weight: FloatArray, rows: _Rows) -> float:
     """Return the degrees of freedom with the best evidence bound."""
     from scipy.special import digamma
 
+    tail = rows.tail
     log_weight = digamma((tail + 1.0) / 2.0) - np.log((tail + apart) / 2.0)
     pull = float((log_weight - weight).sum())
     bound = [
-        len(apart) * (t / 2 * math.log(t / 2) - math.lgamma(t / 2)) + t / 2 * pull for t in TAILS
+        len(apart) * (t / 2 * math.log(t / 2) - math.lgamma(t / 2)) + t / 2 * pull
+        for t in rows.tails
     ]
-    return float(TAILS[int(np.argmax(bound))])
+    return rows.tails[int(np.argmax(bound))]
 
 
 def _inverse(kernel: FloatArray, level: FloatArray) -> tuple[FloatArray, float]:

@@ -2,8 +2,9 @@
 
 Members: Student-t processes on the linear and the logarithmic scale, one with distances between
 architectures, extremely randomised trees on costs and genes, and a random forest on what the
-better base leaves over (its cross-fitted residual). Weights are non-negative, sum to one, and
-minimise absolute relative errors out of fold. Intervals come from the same out-of-fold errors.
+better base leaves over (its cross-fitted residual). Weights are non-negative, sum to one (but
+for a small common correction), and minimise absolute relative errors out of fold. Intervals come
+from the same out-of-fold errors.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from hwnas.predictors.columns import Columns, FloatArray, trees_see
 from hwnas.predictors.forest import Float32Array, Forest, Votes, Walker, grow_extra, grow_random
 from hwnas.predictors.intervals import Errors
-from hwnas.predictors.process import Process, Recipe, fit_process
+from hwnas.predictors.process import ANY, Process, Recipe, fit_process
 from hwnas.predictors.weights import simplex_weights
 
 ALWAYS = ("costs", "choices", "counts")
@@ -27,12 +28,14 @@ RECIPES = {
         linear=ALWAYS,
         extra=("logs", "trends"),
         radial=("costs", "genes", "choices", "counts"),
+        tails=ANY,
     ),
 }
 TREES = 32
 REPAIR_TREES = 16
 PIECE = 1024  # rows predicted at once: larger pieces fall out of the cache
 BEYOND = (0.2, 5.0)  # of the least and the largest measured value
+BELIEF = 100  # rows' worth of belief that the mixture is not biased
 FEW_ROWS = 60  # below: ten folds instead of five
 
 
@@ -124,6 +127,7 @@ def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int)
     held["repair"] = held[base] * np.exp(fixes.mean)
     table = np.stack(list(held.values()), axis=1)
     weights = simplex_weights(table / y[:, None])
+    weights = weights * centred(table @ weights / y)
     errors = Errors.learn(y / (table @ weights) - 1.0, votes.spread)
     return Stack(
         columns=columns,
@@ -135,6 +139,14 @@ def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int)
         errors=errors,
         limits=limits,
     )
+
+
+def centred(ratio: FloatArray) -> float:
+    """Return the factor that makes `ratio` (prediction / truth) nearest to one, drawn to one."""
+    order = np.argsort(ratio)
+    share = np.cumsum(ratio[order])
+    factor = 1.0 / float(ratio[order][np.searchsorted(share, share[-1] / 2.0)])
+    return 1.0 + (factor - 1.0) * len(ratio) / (len(ratio) + BELIEF)
 
 
 Grower = Callable[[NDArray[np.int64]], Forest]

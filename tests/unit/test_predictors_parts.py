@@ -8,6 +8,7 @@ from hwnas.predictors.columns import Columns
 from hwnas.predictors.intervals import Errors
 from hwnas.predictors.process import Process, Recipe, fit_process
 from hwnas.predictors.scores import kendall, score, spearman
+from hwnas.predictors.stack import centred
 from hwnas.predictors.weights import simplex_weights
 
 
@@ -184,3 +185,15 @@ class TestScores:
         assert (found.within_5, found.within_10) == (50.0, 75.0)
         assert found.coverage_90 == 50.0
         assert found.width_90 == pytest.approx(10.0)
+
+
+class TestCentred:
+    def test_a_bias_is_taken_back_in_part(self):
+        factor = centred(np.full(100, 1.1))
+        assert 1.0 / 1.1 < factor < 1.0
+        assert centred(np.full(10_000, 1.1)) == pytest.approx(1.0 / 1.1, abs=0.002)
+
+    def test_outliers_do_not_move_it(self):
+        ratio = np.ones(1000)
+        ratio[:50] = 0.2
+        assert centred(ratio) == pytest.approx(1.0)
