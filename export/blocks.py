@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hwnas.errors import HwnasError
-from hwnas.export.forms import convolution, silu
+from hwnas.export.forms import convolution, linear, silu
 from hwnas.export.graph import Scope
 from hwnas.export.transformer import transformer
 from hwnas.export.weights import folded_norm
@@ -99,15 +99,15 @@ def squeeze_excite(block: blocks.MBConv, x: str, scope: Scope) -> str:
 
 
 def classifier(block: blocks.Classifier, x: str, scope: Scope, side: int) -> str:
-    """Append the pooling head; its linears are convolutions of maps of one pixel."""
+    """Append the pooling head."""
     folded = folded_norm(scope.weights, "expand", "expand_norm", (block.mid, block.cin, 1, 1))
     y = silu(scope, "expand_silu", convolution(scope, "expand", x, folded))
     y = scope.node("GlobalAveragePool", "pool", y)
     mix = scope.weights("mix.weight", block.features, block.mid)
-    y = silu(scope, "mix_silu", convolution(scope, "mix", y, (mix[:, :, None, None], None)))
+    y = silu(scope, "mix_silu", linear(scope, "mix", y, (mix[:, :, None, None], None), side=1))
     classify = scope.weights("classify.weight", block.classes, block.features)
     bias = scope.weights("classify.bias", block.classes)
-    y = convolution(scope, "classify", y, (classify[:, :, None, None], bias))
+    y = linear(scope, "classify", y, (classify[:, :, None, None], bias), side=1)
     return scope.node("Flatten", "logits", y, axis=1)
 
 

@@ -44,8 +44,12 @@ def silu(scope: Scope, name: str, x: str) -> str:
     return scope.node("Mul", name, x, scope.node("Sigmoid", f"{name}_gate", x))
 
 
-def linear(scope: Scope, name: str, x: str, folded: tuple[Floats, Floats], *, side: int) -> str:
+def linear(
+    scope: Scope, name: str, x: str, folded: tuple[Floats, Floats | None], *, side: int
+) -> str:
     """Append a linear layer on every pixel of a map of `side`; its weight is (out, in, 1, 1)."""
+    if scope.graph.linears == "product":
+        return product(scope, name, x, folded, side=side)
     weight, bias = folded
     if side * side != ONE_VECTOR:
         return convolution(scope, name, x, folded)
@@ -54,6 +58,22 @@ def linear(scope: Scope, name: str, x: str, folded: tuple[Floats, Floats], *, si
     return scope.reshape(f"{name}_map", y, 0, weight.shape[0], side, side)
 
 
+def product(
+    scope: Scope, name: str, x: str, folded: tuple[Floats, Floats | None], *, side: int
+) -> str:
+    """Append a linear layer as rows of pixels times a matrix: the form that is quantised."""
+    weight, bias = folded
+    cout, cin = weight.shape[:2]
+    tokens = scope.reshape(f"{name}_tokens", x, 0, cin, side * side)
+    rows = scope.transpose(f"{name}_rows", tokens, 0, 2, 1)
+    matrix = scope.constant(f"{name}.weight", weight.reshape(cout, cin).T, fan_in=cin)
+    y = scope.node("MatMul", name, rows, matrix)
+    if bias is not None:
+        y = scope.node("Add", f"{name}_bias", y, scope.constant(f"{name}.bias", bias))
+    columns = scope.transpose(f"{name}_columns", y, 0, 2, 1)
+    return scope.reshape(f"{name}_map", columns, 0, cout, side, side)
+
+
 # With this many pixels a plain matrix product, which a one-dimensional convolution is, beats the
-# blocked convolution: the pixels are just one vector register of weights' partners.
+# blocked convolution: a row of pixels just fills a vector register.
 ONE_VECTOR = 16

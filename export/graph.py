@@ -6,7 +6,7 @@ Only `to_model_bytes` needs the `onnx` package; nothing here needs torch.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OPSET = 17
 OPSETS = range(17, 23)
 
+Linears = Literal["convolution", "product"]
 Dim = int | str
 Attribute = int | float | str | Sequence[int]
 Array = NDArray[np.float32] | NDArray[np.int64]
@@ -56,8 +57,9 @@ class Value:
 
 @dataclass(kw_only=True)
 class Graph:
-    """A graph under construction."""
+    """A graph under construction. `linears`: the form that linear layers are written in."""
 
+    linears: Linears = "convolution"
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
@@ -138,6 +140,8 @@ def to_model_bytes(
     used = {name for node in graph.nodes for name in node.inputs}
     dead = sorted(graph.constants.keys() - used)
     assert not dead, f"constants nobody reads: {dead[:3]}"
+    names = [node.name for node in graph.nodes]
+    assert len(set(names)) == len(names), "two nodes have the same name"
     model = _empty_model(opset, metadata)
     skipped = set(skip)
     proto = model.graph

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.export.blocks import emit
-from hwnas.export.graph import OPSET, Graph, Scope, Value, to_model_bytes
+from hwnas.export.graph import OPSET, Graph, Linears, Scope, Value, to_model_bytes
 from hwnas.export.weights import GeneratedWeights, SlotWeights, StoredWeights, Weights
 from hwnas.io import write_atomic
 from hwnas.spaces import Network
@@ -46,12 +46,15 @@ def to_onnx(
     *,
     batch: int | None = None,
     opset: int = OPSET,
+    linears: Linears = "convolution",
     metadata: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the network, in evaluation mode, to one ONNX file and return its path.
 
-    `batch` fixes the batch size; None accepts any. The file computes what the module computes in
-    evaluation mode, up to rounding. Raises HwnasError if batch norms have no statistics.
+    `batch` fixes the batch size; None accepts any. `linears` is the form of the linear layers:
+    "product" is slower in single precision and what `hwnas.export.quantise` needs. The file
+    computes what the module computes in evaluation mode, up to rounding. Raises HwnasError if
+    batch norms have no statistics.
     """
     description = getattr(module, "description", None)
     if not isinstance(description, Network):
@@ -64,7 +67,8 @@ def to_onnx(
         for name, tensor in module.state_dict().items()
         if tensor.is_floating_point()
     }
-    graph = build_graph(description, StoredWeights(tensors, "blocks."), batch=batch)
+    weights = StoredWeights(tensors, "blocks.")
+    graph = build_graph(description, weights, batch=batch, linears=linears)
     data = to_model_bytes(graph, opset=opset, metadata=metadata or {})
     if len(data) > _LARGEST_FILE:
         raise HwnasError(f"the model has {len(data)} bytes; a single ONNX file holds 2 GB at most")
@@ -78,6 +82,7 @@ def onnx_from_description(
     *,
     batch: int | None = None,
     opset: int = OPSET,
+    linears: Linears = "convolution",
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
@@ -86,7 +91,7 @@ def onnx_from_description(
     The graph is the one that `to_onnx` writes. Weights are generated from `seed` unless given;
     their names are `<slot>.<name in the block's module>`.
     """
-    graph = build_graph(network, weights or GeneratedWeights(seed), batch=batch)
+    graph = build_graph(network, weights or GeneratedWeights(seed), batch=batch, linears=linears)
     return to_model_bytes(graph, opset=opset, metadata=metadata or {})
 
 
@@ -104,11 +109,17 @@ def onnx_skeleton(
     return data, specs
 
 
-def build_graph(network: Network, weights: Weights, *, batch: int | None = None) -> Graph:
+def build_graph(
+    network: Network,
+    weights: Weights,
+    *,
+    batch: int | None = None,
+    linears: Linears = "convolution",
+) -> Graph:
     """Return the graph of a network; the weights of slot s are asked for as `s.<name>`."""
     if batch is not None and batch < 1:
         raise UsageError(f"batch size {batch}; accepted: a whole number from 1, or none for any")
-    graph = Graph()
+    graph = Graph(linears=linears)
     size: int | str = BATCH if batch is None else batch
     graph.inputs.append(Value(INPUT, (size, network.channels, network.side, network.side)))
     x = INPUT

@@ -50,7 +50,7 @@ def attention(block: blocks.Transformer, x: str, scope: Scope) -> str:
     """Append attention with talking heads on the output of a norm without scale and shift."""
     heads, tokens = block.heads, block.window_side**2
     q, k, v = (split_heads(block, scope, name, part) for name, part in qkv(block, x, scope))
-    scores = scope.node("MatMul", "qk", scope.transpose("q_rows", q, 0, 1, 3, 2), k)
+    scores = scope.node("MatMul", "qk", scope.transpose("queries", q, 0, 1, 3, 2), k)
     before = scope.weights("attention.before.weight", heads, heads)
     scores = talk(scope, "before", scores, (before, None), pairs=tokens**2)
     positions = position_bias(
@@ -66,7 +66,7 @@ def attention(block: blocks.Transformer, x: str, scope: Scope) -> str:
     after_bias = scope.weights("attention.after.bias", heads)
     shares = talk(scope, "after", shares, (after, after_bias), pairs=tokens**2)
     shares = scope.reshape("shares", shares, *shape)
-    out = scope.node("MatMul", "pv", v, scope.transpose("shares_columns", shares, 0, 1, 3, 2))
+    out = scope.node("MatMul", "pv", v, scope.transpose("shares_turned", shares, 0, 1, 3, 2))
     joined = silu(scope, "attention_silu", join_heads(block, scope, out))
     folded = before_scale(block, scope, "attention.project", "scale_attention", block.value_dim)
     return linear(scope, "project", joined, folded, side=block.side)
