@@ -124,6 +124,16 @@ def check_file(path: Path, description) -> None:
     assert [value.name for value in (*graph.input, *graph.output)] == ["images", "logits"]
 
 
+@pytest.mark.parametrize("name", ["nano", "nasvit", "nasvit-paper"])
+def test_linears_as_products_are_the_same_network(name, tmp_path):
+    space = hwnas.space(name, classes=7)
+    description = space.network(space.smallest())
+    network = randomised(build_network(description), seed=3)
+    path = to_onnx(network, tmp_path / "model.onnx", linears="product")
+    assert max(relative_differences(network, path)) < LIMIT
+    check_file(path, description)
+
+
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
