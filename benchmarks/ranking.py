@@ -1,0 +1,84 @@
+"""Do subnets keep their order inside the supernet, and their accuracy?
+
+    python benchmarks/ranking.py --architectures 16 --epochs 2
+
+Architectures spread over the costs of `nano` are trained alone for the same number of images as
+the supernet, and compared with what they inherit from it: Kendall's tau and the mean difference,
+on the same held-out images, batch norms calibrated the same way.
+"""
+
+import argparse
+import json
+import statistics
+from itertools import combinations, pairwise
+
+import numpy as np
+from training_runs import in_processes, trained_alone, trained_supernet
+
+from hwnas.training.distributed import Ranks
+from hwnas.training.measure import accuracies
+
+COMMON = ["evaluation.every_epochs=0", "evaluation.random_subnets=0"]
+
+
+def kendall(first: list[float], second: list[float]) -> float:
+    """Return tau-b."""
+    pairs = [
+        (np.sign(a - b), np.sign(c - d))
+        for (a, c), (b, d) in combinations(list(zip(first, second, strict=True)), 2)
+    ]
+    agreement = sum(x * y for x, y in pairs)
+    return float(agreement / np.sqrt(sum(x != 0 for x, _ in pairs) * sum(y != 0 for _, y in pairs)))
+
+
+def chosen(space, count: int) -> list:
+    low, high = (int(value) for value in space.cost([space.smallest(), space.largest()]).macs)
+    edges = np.linspace(low, high, count + 1)
+    rng = np.random.default_rng(7)
+    return [space.sample(1, rng, macs=(a, b))[0] for a, b in pairwise(edges)]
+
+
+def inherited(job: dict) -> dict:
+    training, _ = trained_supernet(job["set"])
+    archs = chosen(training.supernet.space, job["architectures"])
+    values = accuracies(
+        training.supernet, archs, training.data, training.recipe,
+        device=training.device, ranks=Ranks(),
+    )  # fmt: skip
+    macs = training.supernet.space.cost(archs).macs
+    return {
+        "archs": [dict(arch) for arch in archs],
+        "accuracy": list(values),
+        "macs": [int(count) for count in macs],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--architectures", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        job = json.loads(options.job)
+        alone = "genes" in job
+        print(json.dumps(trained_alone(job["genes"], job["set"]) if alone else inherited(job)))
+        return
+    common = [*COMMON, f"schedule.epochs={options.epochs}", *options.set]
+    job = {"set": common, "architectures": options.architectures}
+    ((_, supernet),) = in_processes(__file__, [job], processes=1)
+    jobs = [{"genes": genes, "set": common} for genes in supernet["archs"]]
+    alone = [value for _, value in in_processes(__file__, jobs, processes=options.processes)]
+    shared = supernet["accuracy"]
+    print(f"{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
+    for macs, first, second in sorted(zip(supernet["macs"], alone, shared, strict=True)):
+        print(f"{macs / 1e6:7.2f}M {100 * first:8.2f} {100 * second:10.2f}")
+    difference = statistics.mean(100 * (b - a) for a, b in zip(alone, shared, strict=True))
+    print(f"\nKendall tau {kendall(alone, shared):.3f}; inherited minus alone, mean "
+          f"{difference:+.2f} points")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
