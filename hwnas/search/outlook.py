@@ -18,6 +18,7 @@ from hwnas.search.surrogate import Kernel, Process, fit
 from hwnas.search.volume import free_boxes, minimal
 
 OFFSETS = (0.02, 0.1, 0.4, 1.5)  # of the logarithm, below the best value, in spreads
+MARGIN = 0.05  # of the measured range: how far the reference is beyond the worst value
 PULLED = 3.0  # spreads above the median from which bad values are pulled in
 
 
@@ -141,12 +142,12 @@ class Frontier:
 
     @classmethod
     def of(cls, values: Floats) -> Self:
-        """Return the frontier of measured values, bounded by the worst of each objective."""
+        """Return the frontier of measured values, bounded just beyond the worst of each."""
         finite = values[np.isfinite(values).all(axis=1)]
         if not len(finite):
             return cls(values=finite, reference=np.full(values.shape[1], np.inf))
         worst, best = finite.max(axis=0), finite.min(axis=0)
-        reference = worst + np.maximum(1e-6 * (worst - best), 1e-12 * np.abs(worst) + 1e-300)
+        reference = worst + np.maximum(MARGIN * (worst - best), 1e-12 * np.abs(worst) + 1e-300)
         return cls(values=minimal(finite), reference=reference)
 
 
