@@ -8,13 +8,14 @@ so that a loop that was interrupted continues as if it had not been.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.errors import FormatError, UsageError
+from hwnas.errors import FormatError, MissingPackageError, UsageError
 from hwnas.io import Journal, Schema, digest, read_journal
 from hwnas.search.columns import Codes, Encoder, Features, Floats, Table
 from hwnas.search.engine import Progress, Report, Seen, hashed
@@ -106,6 +107,7 @@ def loop(
     """
     minimise = tuple(minimise)
     _check_request(minimise, budget, batch)
+    _needs_scipy()
     about = {"space": _declared(space), "minimise": list(minimise), "seed": seed, "batch": batch}
     state = _State(space, len(minimise), features)
     if journal is not None and Path(journal).exists():
@@ -128,6 +130,11 @@ def _check_request(minimise: tuple[str, ...], budget: int, batch: int) -> None:
         raise UsageError(f"minimise {minimise!r}; accepted: names of objectives, each once")
     if budget < 1 or batch < 1:
         raise UsageError(f"budget {budget} and batch {batch}; accepted: at least 1")
+
+
+def _needs_scipy() -> None:
+    if find_spec("scipy") is None:
+        raise MissingPackageError("the measured loop needs scipy", "pip install 'hwnas[all]'")
 
 
 def _declared(space: Space) -> str:

@@ -1,10 +1,12 @@
 """The measured loop on enumerated spaces and on spaces with networks."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import hwnas
-from hwnas.errors import FormatError, UsageError
+from hwnas.errors import FormatError, MissingPackageError, UsageError
 from hwnas.search import Nsga2, hypervolume, loop, search
 from hwnas.search.loop import _State, propose
 from hwnas.search.problem import Scores
@@ -277,3 +279,9 @@ def test_requests_that_make_no_sense_are_refused(settings):
 def test_measurements_of_the_wrong_shape_are_refused():
     with pytest.raises(UsageError, match=r"\(10,\)"):
         loop(CELL, lambda archs: np.zeros(len(archs)), budget=20)
+
+
+def test_a_light_installation_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(MissingPackageError, match="scipy"):
+        loop(CELL, Lookup(cell_table()))
