@@ -2,12 +2,13 @@
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hwnas.errors import HwnasError
-from hwnas.profiling.backends import BuildCall
+from hwnas.profiling.backends import BuildCall, backend
 from hwnas.profiling.grading import grade
 from hwnas.profiling.jobs import Job, Options, Provide
 from hwnas.profiling.machine import Preflight
@@ -18,9 +19,9 @@ from hwnas.profiling.throughput import measure_throughput
 
 @dataclass(slots=True)
 class Bench:
-    """Everything that a measurement needs."""
+    """Everything that a measurement needs. `provide`: by what the backends take."""
 
-    provide: Provide
+    provide: Mapping[str, Provide]
     options: Options
     preflight: Preflight
     versions: dict[str, str]
@@ -48,7 +49,7 @@ class Bench:
             self.measure_s += time.perf_counter() - built
 
     def _model(self, job: Job) -> dict[str, Any]:
-        made = self.provide(job.arch, job.settings)
+        made = self.provide[backend(job.backend).takes](job.arch, job.settings)
         if isinstance(made, BuildCall):
             return {"target": made.target, "argument": dict(made.argument)}
         if isinstance(made, Path):

@@ -7,7 +7,7 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -42,15 +42,18 @@ def profile(
     *,
     provide: Provide,
     output: Path,
+    provide_module: Provide | None = None,
     options: Options | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Outcome:
     """Measure the jobs that `output` does not hold yet and append them to it.
 
+    `provide_module` serves the backends that run torch modules; by default `provide` does.
     Raises UnreliableError on a busy machine or beside another profiler, and HwnasError at the end
     when more than a tenth of the jobs failed.
     """
     options = options or Options()
+    makers = {"onnx": provide, "module": provide_module or provide}
     versions = _versions(jobs)
     device = machine.device(name=options.device_name)
     with ExitStack() as stack:
@@ -65,7 +68,7 @@ def profile(
             )
         header = _header(device, versions, options)
         writer = stack.enter_context(ProfileWriter(output, header))
-        bench = stack.enter_context(_bench(provide, options, state, versions, known))
+        bench = stack.enter_context(_bench(makers, options, state, versions, known))
         _run_all(todo, bench, writer, progress)
     failed = _count_failed(jobs, read_profile(output))
     outcome = Outcome(
@@ -76,18 +79,22 @@ def profile(
         measure_s=bench.measure_s,
         preflight=state,
     )
-    if failed > FAILED_SHARE * len(jobs):
+    _check_failures(failed, len(jobs), output)
+    return outcome
+
+
+def _check_failures(failed: int, jobs: int, output: Path) -> None:
+    if failed > FAILED_SHARE * jobs:
         raise HwnasError(
-            f"{failed} of {len(jobs)} measurements failed (accepted: a tenth); all are recorded "
+            f"{failed} of {jobs} measurements failed (accepted: a tenth); all are recorded "
             f"in {output} with their reasons",
             f"hwnas profiles show {output}",
         )
-    return outcome
 
 
 @contextmanager
 def _bench(
-    provide: Provide,
+    provide: Mapping[str, Provide],
     options: Options,
     state: machine.Preflight,
     versions: dict[str, str],

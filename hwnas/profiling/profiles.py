@@ -21,6 +21,7 @@ from hwnas.profiling.records import (
     Header,
     Key,
     Record,
+    arch_digest,
     header_from,
     header_json,
     record_from,
@@ -157,7 +158,7 @@ def check_profile(profile: Profile) -> list[str]:
         assert latency is not None
         kept = trimmed(np.array(latency.samples_ms))
         again = float(np.median(kept)) / latency.scale
-        name = f"{record.arch.get('digest', '?')[:12]} on {record.backend}"
+        name = f"{arch_digest(record.arch)[:12]} on {record.backend}"
         if abs(again - latency.median_ms) > 1e-3 * latency.median_ms + 1e-4:
             problems.append(
                 f"{name}: median_ms is {latency.median_ms}, its samples give {again:.5f}"

@@ -156,8 +156,14 @@ def arch_digest(arch: ArchJson) -> str:
 
 
 def record_key(arch: ArchJson, backend: str, settings: Settings) -> Key:
-    """Return the identity of a measurement that exists or is yet to be made."""
-    return (arch_digest(arch), backend, canonical_json(dataclasses.asdict(settings)))
+    """Return the identity of a measurement that exists or is yet to be made.
+
+    Options of the space (classes, channels) that an architecture states are part of it.
+    """
+    network = arch_digest(arch)
+    if arch.get("options"):
+        network += "+" + digest(arch["options"])[:12]
+    return (network, backend, canonical_json(dataclasses.asdict(settings)))
 
 
 def record_json(record: Record) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""`hwnas profile --explain`: where the milliseconds of one architecture go."""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwnas.cli.output import Output, millions, table
+from hwnas.errors import UsageError
+
+if TYPE_CHECKING:
+    from hwnas.cli.profile import Settings
+    from hwnas.pipeline.measuring import Source
+    from hwnas.profiling.explain import Explanation
+    from hwnas.profiling.records import ArchJson
+    from hwnas.spaces import Space
+
+_SHORTEST_DIGEST = 4
+_OPERATORS_SHOWN = 3
+
+
+def show_explanation(
+    output: Output,
+    wanted: str,
+    *,
+    pack: Path | None,
+    space: "Space | None",
+    profile: Path,
+    settings: "Settings",
+) -> None:
+    """Print the blocks of an architecture with their times, slowest first."""
+    from hwnas.pipeline.measuring import macs_of
+    from hwnas.profiling.explain import explain
+    from hwnas.profiling.records import Settings as How
+    from hwnas.profiling.records import arch_digest
+
+    source = _source(pack)
+    arch = find_arch(wanted, source=source, space=space, profile=profile)
+    precision = (settings.precisions or ("fp32",))[0]
+    how = How(threads=settings.threads[0], batch=settings.batches[0], precision=precision)
+    made = source.provide(arch, how)
+    assert isinstance(made, bytes)
+    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(made)
+        found = explain(path, threads=how.threads, batch=how.batch)
+    document = {
+        "arch": dict(arch),
+        "digest": arch_digest(arch),
+        "macs": macs_of(arch),
+        "backend": "onnxruntime",
+        "settings": asdict(how),
+        **asdict(found),
+    }
+    output.result(document, _text(document, found))
+
+
+def _source(pack: Path | None) -> "Source":
+    from hwnas.cli.verbs import require
+    from hwnas.pipeline import measuring
+
+    if pack is not None:
+        return measuring.from_pack(pack)
+    require("profile --explain", ("onnx",))
+    return measuring.building()
+
+
+def find_arch(wanted: str, *, source: "Source", space: "Space | None", profile: Path) -> "ArchJson":
+    """Return the architecture that `wanted` names: an end of the range, a file, or a digest."""
+    if wanted in ("smallest", "largest"):
+        return _end(wanted, source, space)
+    if Path(wanted).is_file():
+        return _only_one(Path(wanted), space)
+    return _by_digest(wanted, source, space, profile)
+
+
+def _end(which: str, source: "Source", space: "Space | None") -> "ArchJson":
+    from hwnas.pipeline.measuring import macs_of
+    from hwnas.profiling.sampling import arch_document
+
+    if source.archs:
+        return (min if which == "smallest" else max)(source.archs, key=macs_of)
+    if space is None:
+        raise UsageError(f"the {which} of which space?", "add --space NAME, or name a pack")
+    return arch_document(space, space.smallest() if which == "smallest" else space.largest())
+
+
+def _only_one(path: Path, space: "Space | None") -> "ArchJson":
+    from hwnas.pipeline.measuring import from_file
+
+    archs = from_file(path, of=space).archs
+    if len(archs) > 1:
+        raise UsageError(f"{path}: holds {len(archs)} architectures; accepted: one")
+    return archs[0]
+
+
+def _by_digest(wanted: str, source: "Source", space: "Space | None", profile: Path) -> "ArchJson":
+    from hwnas.profiling.profiles import read_profile
+    from hwnas.profiling.records import arch_digest
+
+    places: list[tuple[str, list[Any]]] = [("the pack", source.archs)]
+    if not source.archs and profile.exists():
+        there = [record.arch for record in read_profile(profile).records.values()]
+        places.append((str(profile), there))
+    if len(wanted) >= _SHORTEST_DIGEST:
+        known = {arch_digest(arch): arch for _, archs in places for arch in archs}
+        matching = [arch for name, arch in known.items() if name.startswith(wanted)]
+        if len(matching) == 1:
+            return dict(matching[0])
+        if matching:
+            raise UsageError(f"{wanted!r} begins {len(matching)} digests", "give more digits")
+    searched = " and ".join(name for name, archs in places if archs) or "no profile is there"
+    raise UsageError(
+        f"{wanted!r} is no file, and no digest of an architecture ({searched}); accepted: "
+        "smallest, largest, an architecture's JSON file, or a digest in a profile",
+        "hwnas profiles show FILE --all",
+    )
+
+
+def _text(document: dict[str, Any], found: "Explanation") -> str:
+    how = document["settings"]
+    head = (
+        f"{document['digest'][:12]} of {document['arch']['space']}: "
+        f"{millions(document['macs'])} MACs, {found.total_ms:.3f} ms with timers on "
+        f"(onnxruntime, {how['precision']}, threads {how['threads']}, batch {how['batch']})"
+    )
+    rows = [
+        [
+            row.block,
+            f"{row.ms:.3f}",
+            f"{row.share:.1%}",
+            " ".join(
+                f"{kind} {ms:.3f}" for kind, ms in [*row.operators.items()][:_OPERATORS_SHOWN]
+            ),
+        ]
+        for row in found.rows
+    ]
+    return f"{head}\n\n{table(['block', 'ms', 'share', 'operators'], rows, right=(1, 2))}"

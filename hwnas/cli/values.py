@@ -1,0 +1,54 @@
+"""Types of options that several verbs share: comma lists, which click has not."""
+
+from collections.abc import Callable
+
+import click
+
+from hwnas.errors import UsageError
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of an option such as `1,2,4`."""
+    found = []
+    for part in text.split(","):
+        if not part.strip().isdecimal() or int(part) < 1:
+            raise UsageError(f"{part.strip()!r} in {text!r}; accepted: whole numbers from 1")
+        found.append(int(part))
+    return tuple(dict.fromkeys(found))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names of an option such as `fp32,int8_dynamic`."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(found):
+        raise UsageError(f"{text!r} has an empty name; accepted: such as a,b")
+    return found
+
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Return one decorator that gives a command several options, in this order."""
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return give
+
+
+# Which architectures; `hwnas.cli.profile` and `hwnas.cli.pack` turn these into a source.
+ARCHITECTURES = options(
+    click.option("--space", "space_name", metavar="NAME",
+                 help="The space to take architectures from."),
+    click.option("-n", "number", type=click.IntRange(min=1), default=150, show_default=True,
+                 help="How many architectures; they cover the range of MACs."),
+    click.option("--archs", type=click.Path(dir_okay=False), metavar="FILE",
+                 help="The architectures of this file (JSON lines) instead."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="Equal seeds give equal architectures."),
+    click.option("--classes", type=click.IntRange(min=1), help="Classes of the networks."),
+    click.option("--channels", type=click.IntRange(min=1), help="Channels of the images."),
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""What to measure, by where it comes from: a space, a file of architectures, or a pack.
+
+A pack needs neither torch nor onnx; nothing here imports them before a model has to be built.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwnas.errors import UsageError
+from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.jobs import Job, Provide
+from hwnas.profiling.packs import PackProvider, read_pack
+from hwnas.profiling.records import ArchJson, Settings
+from hwnas.profiling.sampling import arch_document, covering, read_archs, space_of
+from hwnas.spaces import Space
+
+_DEFAULT_PRECISIONS = ("fp32",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Architectures to measure and what makes their models.
+
+    `precisions` are those of its ONNX models, None if it can make any; `usual` are the ones to
+    measure when nobody says which.
+    """
+
+    archs: list[ArchJson]
+    provide: Provide
+    precisions: tuple[str, ...] | None
+    usual: tuple[str, ...]
+
+
+def building(archs: Iterable[ArchJson] = ()) -> Source:
+    """Return a source that builds the models of architectures, of these to begin with."""
+    from hwnas.pipeline.models import BuildingProvider
+
+    return Source(
+        archs=list(archs),
+        provide=BuildingProvider(),
+        precisions=None,
+        usual=_DEFAULT_PRECISIONS,
+    )
+
+
+def from_space(space: Space, n: int, *, seed: int = 0) -> Source:
+    """Return `n` architectures that cover the costs of a space."""
+    return building([arch_document(space, arch) for arch in covering(space, n, seed=seed)])
+
+
+def from_file(path: Path, *, of: Space | None = None) -> Source:
+    """Return the architectures in a file; `of` says what space they must be of."""
+    documents = []
+    for place, document in enumerate(read_archs(path), start=1):
+        space = of or space_of(document)
+        arch = space.arch_from_json(document, f"{path}, architecture {place}")
+        documents.append(arch_document(space, arch))
+    return building(documents)
+
+
+def from_pack(path: Path) -> Source:
+    """Return what a pack holds."""
+    pack = read_pack(path)
+    there = tuple(dict.fromkeys(model.precision for model in pack.models))
+    return Source(
+        archs=list(pack.archs()),
+        provide=PackProvider(pack),
+        precisions=(*there, "bf16") if "fp32" in there else there,
+        usual=there,
+    )
+
+
+def plain_module(arch: ArchJson, settings: Settings) -> BuildCall:
+    """Return how to make the torch module of an architecture."""
+    return BuildCall(target="hwnas.profiling.backends.plain:plain_model", argument=dict(arch))
+
+
+def macs_of(document: ArchJson) -> int:
+    """Return the multiply-accumulates of an architecture document."""
+    space = space_of(document)
+    return int(space.cost([space.arch_from_json(document)]).macs[0])
+
+
+def runnable(jobs: Sequence[Job], source: Source) -> tuple[list[Job], list[str]]:
+    """Return the jobs that make sense, and in words which combinations do not.
+
+    Raises UsageError if that leaves a backend or a precision without any.
+    """
+    left_out: dict[str, None] = {}
+    kept = []
+    for job in jobs:
+        reason = _obstacle(job, source)
+        if reason is None:
+            kept.append(job)
+        else:
+            left_out[reason] = None
+    for asked, found in (
+        ({job.backend for job in jobs}, {job.backend for job in kept}),
+        ({job.settings.precision for job in jobs}, {job.settings.precision for job in kept}),
+    ):
+        if asked - found:
+            raise UsageError(
+                f"nothing to measure for {', '.join(sorted(asked - found))}: {'; '.join(left_out)}"
+            )
+    return kept, list(left_out)
+
+
+def _obstacle(job: Job, source: Source) -> str | None:
+    runtime, precision = backend(job.backend), job.settings.precision
+    if precision not in runtime.precisions:
+        return f"{job.backend} has no {precision} (it has {', '.join(runtime.precisions)})"
+    if runtime.takes == "onnx" and source.precisions and precision not in source.precisions:
+        return f"the pack holds no {precision} (it has {', '.join(source.precisions)})"
+    if job.settings.workers > 1 and job.settings.threads > 1:
+        return "several workers run on one thread each"
+    return None

@@ -1,0 +1,125 @@
+"""Which architectures to measure: a set that covers what a space costs, or those in a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwnas.errors import FormatError, UsageError
+from hwnas.profiling.records import ArchJson
+from hwnas.spaces import SPACES, Arch, Space
+from hwnas.spaces import space as declared
+from hwnas.spaces.arch import genes_of
+from hwnas.spaces.space import Codes
+
+_CANDIDATES = 32  # per wanted architecture, so that few strata stay empty
+
+
+def covering(space: Space, n: int, *, seed: int = 0) -> list[Arch]:
+    """Return `n` different architectures that cover the range of MACs evenly.
+
+    The smallest and the largest come first. The others are one from each of `n - 2` equal parts of
+    the range, in random order, so that whoever stops early has covered it too. Equal seeds give
+    equal architectures.
+    """
+    if n < 1:
+        raise UsageError(f"{n} architectures; accepted: a whole number from 1")
+    if n > space.count():
+        raise UsageError(f"{n} architectures of {space.name}, which has only {space.count()}")
+    ends = list(dict.fromkeys((space.smallest(), space.largest())))[:n]
+    rng = np.random.default_rng(seed)
+    return ends + _between(space, ends, n - len(ends), rng)
+
+
+def _between(space: Space, ends: list[Arch], n: int, rng: np.random.Generator) -> list[Arch]:
+    """Return `n` architectures other than `ends`, from all parts of the range."""
+    if n == 0:
+        return []
+    low, high = (float(macs) for macs in np.sort(space.cost(ends).macs)[[0, -1]])
+    edges = np.linspace(low, high, n + 1)
+    pool = space.encode(ends)
+    known = len(pool)
+    while len(pool) < n + known:  # small spaces give the same ones again and again
+        drawn = space.sample_codes(_CANDIDATES * n, rng, macs=(low, high))
+        pool = _distinct(np.concatenate([pool, drawn, _anything(space, n, rng)]))
+    candidates = rng.permutation(pool[known:])
+    strata = np.clip(np.searchsorted(edges, space.cost(candidates).macs) - 1, 0, n - 1)
+    _, first = np.unique(strata, return_index=True)
+    rest = np.setdiff1d(np.arange(len(candidates)), first)
+    chosen = np.concatenate([first, rest[: n - len(first)]])
+    return space.decode(candidates[rng.permutation(chosen)])
+
+
+def _anything(space: Space, n: int, rng: np.random.Generator) -> Codes:
+    # Drawing towards costs may never reach every architecture of a tiny space.
+    return space.sample_codes(n, rng)
+
+
+def _distinct(codes: Codes) -> Codes:
+    """Return the rows, each once, in the order in which they first occur."""
+    _, first = np.unique(codes, axis=0, return_index=True)
+    return codes[np.sort(first)]
+
+
+def read_archs(path: Path) -> list[dict[str, Any]]:
+    """Return the architecture documents in a file, each once.
+
+    One JSON document a line, or a list of them; an architecture, or an object that holds one as
+    `arch`, as `hwnas space sample --json` prints them.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read as text ({error})") from error
+    found: dict[str, dict[str, Any]] = {}
+    for place, document in _documents(text, path):
+        arch = document.get("arch", document) if isinstance(document, dict) else document
+        space, genes = genes_of(arch, place)
+        found[json.dumps([space, genes], sort_keys=True)] = arch
+    if not found:
+        raise FormatError(f"{path}: holds no architectures")
+    return list(found.values())
+
+
+def _documents(text: str, path: Path) -> list[tuple[str, Any]]:
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return [
+            (f"{path}, line {number}", _parsed(line, path, number))
+            for number, line in enumerate(text.splitlines(), start=1)
+            if line.strip()
+        ]
+    if isinstance(whole, list):
+        return [(f"{path}, entry {number}", entry) for number, entry in enumerate(whole, start=1)]
+    return [(str(path), whole)]
+
+
+def _parsed(line: str, path: Path, number: int) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise FormatError(f"{path}, line {number}: not JSON ({error})") from error
+
+
+def arch_document(space: Space, arch: Arch) -> dict[str, Any]:
+    """Return the document of an architecture, with the options in which its space is unusual.
+
+    Classes and channels are no choices of the search, but they make another network.
+    """
+    document = arch.to_json()
+    usual = declared(space.name).options if space.name in SPACES else space.options
+    options = {name: value for name, value in space.options.items() if usual.get(name) != value}
+    return {**document, "options": options} if options else document
+
+
+def space_of(document: ArchJson) -> Space:
+    """Return the space of an architecture document, with the options that it states."""
+    options = document.get("options", {})
+    if not isinstance(options, dict):
+        raise FormatError(f"options of an architecture are {options!r}, expected an object")
+    return declared(str(document.get("space")), **options)
