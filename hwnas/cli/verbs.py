@@ -32,6 +32,19 @@ VERBS: dict[str, Verb] = {
         help="Train a supernet by RECIPE.",
         needs=("torch", "timm"),
     ),
+    "profile": Verb(
+        target="hwnas.cli.profile:profile",
+        help="Measure architectures on this machine, those of a PACK or of a --space.",
+    ),
+    "profiles": Verb(
+        target="hwnas.cli.profiles:profiles",
+        help="List, show, compare, merge and check profiles.",
+    ),
+    "pack": Verb(
+        target="hwnas.cli.pack:pack",
+        help="Write the models of many architectures into one file for a device without torch.",
+        needs=("onnx",),
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",
