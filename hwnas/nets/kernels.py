@@ -63,6 +63,72 @@ class _BatchNormSiLU(torch.autograd.Function):
         return gx, gweight, gbias, None
 
 
+def batch_norm_silu_conv(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, kernel: Tensor, stride: int
+) -> Tensor:
+    """Return the same-padded convolution of silu(batch norm of x), depthwise if x has as many
+    channels as the kernel has filters of one channel; keeps only x for the backward pass.
+    """
+    if _trains_on_cpu(x):
+        return _BatchNormSiLUConv.apply(x, weight, bias, eps, kernel, stride)  # type: ignore[no-any-return]
+    y = F.silu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
+    return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=_groups(x, kernel))
+
+
+def _groups(x: Tensor, kernel: Tensor) -> int:
+    return x.shape[1] // kernel.shape[1]
+
+
+class _BatchNormSiLUConv(torch.autograd.Function):
+    """Normalised and activated maps are computed again in the backward pass, not kept."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 - autograd functions take positions
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        kernel: Tensor,
+        stride: int,
+    ) -> Tensor:
+        normed, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, None, None, True, 0.0, eps
+        )
+        ctx.save_for_backward(x, weight, bias, mean, inverse_std, kernel)
+        ctx.eps, ctx.stride = eps, stride
+        y = F.silu(normed, inplace=True)
+        return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=_groups(x, kernel))
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, bias, mean, inverse_std, kernel = ctx.saved_tensors
+        variance = inverse_std.pow(-2) - ctx.eps
+        normed = torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, ctx.eps)[0]
+        y = F.silu(normed)
+        grad = grad.contiguous(memory_format=torch.channels_last)
+        width, groups = kernel.shape[-1], _groups(x, kernel)
+        if groups > 1 and width == 5:
+            gkernel = _weight_gradient_5x5(y, grad, ctx.stride)
+            gy = _convolution_backward(
+                grad, y, kernel, stride=ctx.stride, padding=(2, 2), wanted=(True, False)
+            )[0]
+        else:
+            gy, gkernel, _ = _aten.convolution_backward(
+                grad, y, kernel, None, [ctx.stride] * 2, [width // 2] * 2, [1, 1], False, [0, 0],
+                groups, [True, True, False],
+            )  # fmt: skip
+        del y
+        gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
+        gx, gweight, gbias = _aten.native_batch_norm_backward(
+            gy, x, weight, None, None, mean, inverse_std, True, ctx.eps, [True, True, True]
+        )
+        return gx, gweight, gbias, None, gkernel, None
+
+
 def depthwise(x: Tensor, weight: Tensor, stride: int) -> Tensor:
     """Return the same-padded depthwise convolution of x."""
     kernel = weight.shape[-1]
