@@ -45,6 +45,12 @@ VERBS: dict[str, Verb] = {
         help="Write the models of many architectures into one file for a device without torch.",
         needs=("onnx",),
     ),
+    "fit": Verb(
+        target="hwnas.cli.fit:fit",
+        help="Fit predictors of latency and accuracy on what was measured, and tell how good "
+        "they are.",
+        needs=("sklearn",),
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",

@@ -1,0 +1,270 @@
+"""`hwnas fit`: predictors of latency and accuracy from what was measured."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hwnas.cli.output import Output, verb_options
+from hwnas.cli.progress import ProgressLine, clock
+from hwnas.errors import UsageError
+
+if TYPE_CHECKING:
+    from hwnas.pipeline.accuracies import Measuring
+    from hwnas.pipeline.fit import Fitted, Rows
+    from hwnas.pipeline.rundir import Run
+    from hwnas.spaces import Space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """What is to be fitted, and where it is kept (None: nowhere)."""
+
+    space: "Space"
+    profiles: list[Path]
+    sources: list[Path]
+    target: str
+    into: Path | None
+    run: "Run | None"
+    number: int
+    quick: bool
+
+
+@click.command()
+@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
+              help="Fit on a run's accuracies and on the profiles in RUN/profiles.")  # fmt: skip
+@click.option("-n", "number", type=click.IntRange(min=0), default=100, show_default=True,
+              help="Subnets of the run whose accuracy is measured; 0: no accuracies.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1),
+              help="Processes that measure accuracies.  [default: by cores or GPUs]")  # fmt: skip
+@click.option("--recipe", metavar="RECIPE",
+              help="Where the data comes from, for a run of imported weights.")  # fmt: skip
+@click.option("--profile", "profiles", multiple=True, metavar="FILE,...",
+              help="Fit on these profiles.")  # fmt: skip
+@click.option("--from", "sources", multiple=True, metavar="FILE,...",
+              help="Profiles of other devices that a short --profile learns from.")  # fmt: skip
+@click.option("--space", "space_name", metavar="NAME",
+              help="The space of --profile.  [default: what the profile says]")  # fmt: skip
+@click.option("--classes", type=click.IntRange(min=1), help="Classes of --space.")
+@click.option("--channels", type=click.IntRange(min=1), help="Input channels of --space.")
+@click.option("--table", "train", type=click.Path(path_type=Path), metavar="CSV",
+              help="Fit on a table: columns gene:* and cost:*, the rest are targets.")  # fmt: skip
+@click.option("--test", type=click.Path(path_type=Path), metavar="CSV",
+              help="The table that the fitted predictor is tested on.")  # fmt: skip
+@click.option("--target", metavar="NAME",
+              help="The column of --table, or what to take from profiles: latency_ms (default), "
+                   "throughput_per_s, peak_mb, energy_mj.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Keep the predictors here.  [default: RUN/predictors]")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Fit only; no cross-validation.")
+@verb_options
+def fit(
+    output: Output,
+    *,
+    folder: Path | None,
+    number: int,
+    workers: int | None,
+    recipe: str | None,
+    profiles: tuple[str, ...],
+    sources: tuple[str, ...],
+    space_name: str | None,
+    classes: int | None,
+    channels: int | None,
+    train: Path | None,
+    test: Path | None,
+    target: str | None,
+    out: Path | None,
+    quick: bool,
+) -> None:
+    """Fit predictors of latency and accuracy on what was measured, and tell how good they are.
+
+    Errors are those of nested cross-validation: every row is predicted by a predictor that has
+    not seen it. The same command measures only what is missing.
+    """
+    if train is not None or test is not None:
+        if folder or profiles or sources:
+            raise UsageError("--table goes with --test and --target only")
+        _fit_table(output, train, test, target)
+        return
+    named, others = _paths(profiles), _paths(sources)
+    if folder is None and not named:
+        raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
+    if others and not named:
+        raise UsageError("--from needs the profile of the new device", "--profile new.jsonl")
+    run = _opened(folder, space_name, classes or channels)
+    if run is not None and number and not others:
+        _measure(output, run, number, workers=workers, recipe=recipe)
+    wanted = _Wanted(
+        space=_space(run, space_name, named, classes=classes, channels=channels),
+        profiles=named or (sorted((run.folder / "profiles").glob("*.jsonl")) if run else []),
+        sources=others,
+        target=target or "latency_ms",
+        into=out or (run.folder / "predictors" if run else None),
+        run=run,
+        number=0 if others else number,
+        quick=quick,
+    )
+    _report(output, *_fit_all(output, wanted))
+
+
+def _fit_table(output: Output, train: Path | None, test: Path | None, target: str | None) -> None:
+    from hwnas.predictors import fit_table
+
+    for option, value in (("--table", train), ("--test", test), ("--target", target)):
+        if value is None:
+            raise UsageError(
+                f"{option} is missing", "hwnas fit --table train.csv --test test.csv --target lat"
+            )
+    assert train is not None
+    assert test is not None
+    assert target is not None
+    scores = fit_table(train, test, target)
+    text = "\n".join(
+        [
+            f"{target}: fitted on {scores['rows']} rows of {train}, tested on {test}",
+            *_score_lines(scores),
+            f"  fitted in {scores['fit_cpu_s']:.1f} s of one core",
+        ]
+    )
+    output.result(scores, text)
+
+
+def _paths(texts: Iterable[str]) -> list[Path]:
+    return [Path(part.strip()) for text in texts for part in text.split(",") if part.strip()]
+
+
+def _opened(folder: Path | None, space: str | None, options: int | None) -> "Run | None":
+    if folder is None:
+        return None
+    from hwnas.pipeline.rundir import open_run
+
+    if space or options:
+        raise UsageError("a run knows its space", "leave out --space, --classes and --channels")
+    return open_run(folder)
+
+
+def _space(
+    run: "Run | None", name: str | None, profiles: list[Path], *, classes: int | None,
+    channels: int | None,
+) -> "Space":  # fmt: skip
+    if run is not None:
+        from hwnas.pipeline.rundir import space_of
+
+        return space_of(run)
+    from hwnas.pipeline.fit import space_in
+    from hwnas.spaces import space
+
+    options = {"classes": classes, "channels": channels}
+    given = {key: value for key, value in options.items() if value is not None}
+    return space(name or space_in(profiles[0]), **given)
+
+
+def _measure(
+    output: Output, run: "Run", number: int, *, workers: int | None, recipe: str | None
+) -> None:
+    from hwnas.cli.verbs import require
+    from hwnas.pipeline.accuracies import Work, measure_accuracies, read_accuracies
+
+    missing = number - len(read_accuracies(run))
+    if missing <= 0:
+        return
+    require("fit --run", ("torch", "timm"))
+    output.note(f"measuring the accuracies of {missing} subnets on the held-out part")
+    work = Work(workers=workers, recipe=recipe, watch=_watcher(output), note=output.note)
+    measure_accuracies(run, number, work=work)
+
+
+def _watcher(output: Output) -> "Callable[[Measuring], None]":
+    line = ProgressLine(output)
+
+    def watch(measuring: "Measuring") -> None:
+        line.show(
+            f"{measuring.done}/{measuring.total} subnets  {clock(measuring.seconds_left)} left",
+            last=measuring.done == measuring.total,
+        )
+
+    return watch
+
+
+def _fit_all(
+    output: Output, wanted: _Wanted
+) -> "tuple[list[Fitted], list[tuple[str, UsageError]]]":
+    """Return what was fitted, and what could not be with the reason."""
+    from hwnas.pipeline.fit import accuracy_rows, fit_rows, profile_rows
+
+    groups: list[Rows] = []
+    if wanted.run is not None and wanted.number:
+        groups.append(accuracy_rows(wanted.run))
+    groups += profile_rows(wanted.profiles, wanted.space, targets=(wanted.target,))
+    if not groups:
+        where = ", ".join(map(str, wanted.profiles)) or "no profile is there"
+        raise UsageError(f"nothing measured to fit {wanted.target} on ({where})", "hwnas profile")
+    done: list[Fitted] = []
+    failed: list[tuple[str, UsageError]] = []
+    for rows in groups:
+        folder = wanted.into / rows.name if wanted.into else None
+        output.note(f"fitting {rows.name} on {len(rows.values)} rows")
+        try:
+            if wanted.sources:
+                done.append(_transferred(rows, wanted, folder))
+            else:
+                fitted = fit_rows(rows, wanted.space, folder=folder, quick=wanted.quick)
+                done.append(fitted)
+        except UsageError as error:
+            failed.append((rows.name, error))
+    if not done:
+        name, reason = failed[0]
+        raise UsageError(f"{name}: {reason.message}", reason.hint)
+    return done, failed
+
+
+def _transferred(rows: "Rows", wanted: _Wanted, folder: Path | None) -> "Fitted":
+    from hwnas.pipeline.fit import fit_transfer, sources_from
+
+    sources = sources_from(wanted.sources, wanted.space, target=rows.target, new=rows)
+    return fit_transfer(rows, wanted.space, sources, folder=folder)
+
+
+def _report(
+    output: Output, done: "list[Fitted]", failed: list[tuple[str, UsageError]]
+) -> None:  # fmt: skip
+    for name, error in failed:
+        click.echo(f"warning: {name} is not fitted: {error.message}", err=True)
+    document = {
+        "predictors": [fitted.to_json() for fitted in done],
+        "not_fitted": [{"name": name, "reason": error.message} for name, error in failed],
+    }
+    output.result(document, "\n\n".join(_described(fitted) for fitted in done))
+
+
+def _described(fitted: "Fitted") -> str:
+    from dataclasses import asdict
+
+    lines = [f"{fitted.name}: {fitted.predictor.rows} rows"]
+    scores, curve = fitted.scores, fitted.curve
+    if scores is not None:
+        lines += _score_lines(asdict(scores))
+    if scores is not None and curve is not None:
+        points = ", ".join(f"{point.mape:.2f} % with {point.rows}" for point in curve.curve)
+        lines.append(f"  error by rows: {points}")
+        lines.append(
+            f"  20 more samples would buy about {curve.gain(20):.2f} points of error "
+            f"(to {scores.mape - curve.gain(20):.2f} %)"
+        )
+    lines.append(f"  fitted in {fitted.fit_cpu_s:.1f} s of one core")
+    lines += [f"  {remark}" for remark in fitted.remarks]
+    if fitted.folder is not None:
+        lines.append(f"  {fitted.folder}")
+    return "\n".join(lines)
+
+
+def _score_lines(scores: dict[str, Any]) -> list[str]:
+    return [
+        f"  error {scores['mape']:.2f} %, within 5 %: {scores['within_5']:.1f} %, "
+        f"within 10 %: {scores['within_10']:.1f} %",
+        f"  Spearman {scores['spearman']:.3f}, Kendall {scores['kendall']:.3f}",
+        f"  90 % intervals hold {scores['coverage_90']:.1f} %, width {scores['width_90']:.1f} % "
+        "of the value",
+    ]
