@@ -1,0 +1,325 @@
+"""Profiling from the command line: `hwnas profile`, `pack` and `profiles`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import hwnas as library
+from hwnas.cli import main as command_line
+from hwnas.pipeline.rundir import create_run
+from hwnas.profiling.locks import device_lock
+from hwnas.profiling.machine import Preflight, Readings, device
+from hwnas.profiling.profiles import check_profile, read_profile
+from hwnas.profiling.records import arch_digest
+
+QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
+NANO = ("profile", "--space", "nano")
+LARGEST = library.space("nano").largest()
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path, monkeypatch):
+    """Keep the lock of the device apart from that of tests that run at the same time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def run(hwnas, tmp_path):
+    def checked(*arguments, code=0):
+        child = hwnas(*arguments, cwd=tmp_path)
+        assert child.returncode == code, child.stderr
+        return child
+
+    return checked
+
+
+@pytest.fixture
+def run_json(run):
+    return lambda *arguments: json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def measured(run, tmp_path):
+    run(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)
+    return tmp_path / "p.jsonl"
+
+
+def test_each_combination_is_measured_once(run, run_json, tmp_path):
+    asked = (*NANO, "-n", "3", "--precision", "fp32,int8_dynamic", "--batch", "1,2", *QUICK)
+    result = run_json(*asked)
+    assert (result["measured"], result["skipped"], result["failed"]) == (12, 0, 0)
+    (path,) = (tmp_path / "profiles").iterdir()
+    assert path.name == f"{device().name}.jsonl"
+    assert result["profile"] == f"profiles/{path.name}"
+    found = read_profile(path)
+    assert len(found.measured()) == 12
+    assert not [line for line in check_profile(found) if "samples" in line]
+    assert LARGEST.digest in {arch_digest(record.arch) for record in found.measured()}
+    combinations = {(g["settings"]["precision"], g["settings"]["batch"]): g["models"]
+                    for g in result["groups"]}  # fmt: skip
+    assert combinations == {(p, b): 3 for p in ("fp32", "int8_dynamic") for b in (1, 2)}
+    assert run_json(*asked)["measured"] == 0
+    child = run(*NANO, "-n", "3", "--batch", "1,4", *QUICK)
+    assert "3 measured, 3 there already, 0 failed" in child.stdout
+    assert child.stderr.splitlines()[-1].startswith("3/3 ")
+
+
+def test_throughput_of_workers_on_one_thread_each(run_json):
+    result = run_json(*NANO, "-n", "1", "--threads", "1,2", "--workers", "1,2", *QUICK)
+    kinds = {(g["settings"]["threads"], g["settings"]["workers"]) for g in result["groups"]}
+    assert kinds == {(1, 1), (2, 1), (1, 2)}
+
+
+def test_a_torch_module_is_measured(run_json):
+    result = run_json(*NANO, "-n", "1", "--backend", "torch", *QUICK)
+    (group,) = result["groups"]
+    assert group["backend"] == "torch"
+    assert group["median_ms"] > 0
+
+
+def start(arguments, folder):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hwnas", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_records(path, count, process):
+    while not path.exists() or path.read_bytes().count(b"\n") < count + 1:
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
+LONG = (*NANO, "-n", "12", "-o", "p.jsonl", *QUICK)
+
+
+def test_kill_and_the_same_command_measures_what_is_missing(run_json, tmp_path):
+    import psutil
+
+    path = tmp_path / "p.jsonl"
+    process = start(LONG, tmp_path)
+    wait_for_records(path, 2, process)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    psutil.wait_procs(workers, timeout=30)  # killed with their parent
+    assert not [worker for worker in workers if worker.is_running()]
+    survived = path.read_bytes()
+    survived = survived[: survived.rfind(b"\n") + 1]
+    there = survived.count(b"\n") - 1
+    assert 2 <= there < 12
+    result = run_json(*LONG)
+    assert (result["skipped"], result["measured"]) == (there, 12 - there)
+    assert path.read_bytes().startswith(survived)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_with_130_and_leaves_nothing_running(run_json, tmp_path, number):
+    import psutil
+
+    process = start(LONG, tmp_path)
+    wait_for_records(tmp_path / "p.jsonl", 1, process)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1].startswith("error: interrupted; the same command goes on")
+    assert not [worker for worker in workers if worker.is_running()]
+    assert run_json(*LONG)["skipped"] >= 1
+
+
+def test_a_busy_machine_is_refused_with_the_numbers(tmp_path, monkeypatch, capsys):
+    busy = Preflight(
+        refusals=("the cores are 93% busy with other work (limit 10%)",),
+        cautions=(),
+        readings=Readings(cores=2),
+        privilege="none",
+    )
+    monkeypatch.setattr("hwnas.profiling.driver.preflight", lambda *_, **__: busy)
+    target = str(tmp_path / "p.jsonl")
+    assert command_line.main([*NANO, "-n", "1", "-o", target]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "93% busy" in err
+    assert "--force" in err
+    assert command_line.main([*NANO, "-n", "1", "-o", target, *QUICK]) == 0
+    (record,) = read_profile(tmp_path / "p.jsonl").measured()
+    assert record.grade in ("C", "D")
+
+
+def test_a_second_profiler_is_kept_off(run, tmp_path):
+    with device_lock(device().fingerprint, folder=tmp_path / "cache" / "hwnas"):
+        child = run(*NANO, "-n", "1", "-o", "p.jsonl", *QUICK, code=5)
+    assert f"process {os.getpid()}" in child.stderr
+
+
+def test_too_many_failures_fail_at_the_end_and_can_be_tried_again(run, run_json, tmp_path):
+    asked = (*NANO, "-n", "2", "-o", "p.jsonl", *QUICK)
+    child = run(*asked, "--timeout", "0.001", code=1)
+    assert "2 of 2 measurements failed" in child.stderr
+    assert child.stderr.count("failed (timeout)") == 2
+    assert len(read_profile(tmp_path / "p.jsonl").failed()) == 2
+    assert "no result after" in run("profiles", "show", "p.jsonl").stdout
+    run(*asked, code=1)
+    assert run_json(*asked, "--retry-failures")["measured"] == 2
+
+
+def test_a_pack_is_measured_like_its_space(run, run_json, measured, tmp_path):
+    asked = ("--space", "nano", "-n", "3", "-o", "nano.pack", "--precision", "fp32,int8_dynamic")
+    packed = run_json("pack", *asked)
+    assert (packed["architectures"], packed["models"]) == (3, 6)
+    assert packed["size_bytes"] == (tmp_path / "nano.pack").stat().st_size
+    result = run_json("profile", "nano.pack", "-o", "q.jsonl", *QUICK)
+    assert result["measured"] == 6  # all that it holds, without being told
+    both = run_json("profiles", "diff", "p.jsonl", "q.jsonl")
+    assert (both["both"], both["only_first"], both["only_second"]) == (3, 0, 3)
+    child = run("profile", "nano.pack", "--precision", "int8_static", code=2)
+    assert "it has fp32, int8_dynamic, bf16" in child.stderr
+    child = run("pack", "--space", "nano", "-o", "x.pack", "--precision", "int4", code=2)
+    assert "unknown precision 'int4'" in child.stderr
+
+
+def test_measuring_a_pack_loads_nothing_that_a_device_lacks(run, tmp_path):
+    run("pack", "--space", "nano", "-n", "1", "-o", "nano.pack")
+    code = (
+        "import sys\nfrom hwnas.cli.main import main\n"
+        f"assert main(['profile', 'nano.pack', *{QUICK}]) == 0\n"
+        "heavy = {'torch', 'onnx', 'sklearn', 'scipy', 'timm', 'pymoo'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 0, child.stderr
+
+
+def test_architectures_of_a_file(run, run_json, tmp_path):
+    chosen = run("space", "sample", "nano", "-n", "2", "--macs", "1M..2M", "--json").stdout
+    (tmp_path / "archs.json").write_text(chosen)
+    run_json("profile", "--archs", "archs.json", "-o", "p.jsonl", *QUICK)
+    found = {arch_digest(record.arch) for record in read_profile(tmp_path / "p.jsonl").measured()}
+    assert found == {entry["digest"] for entry in json.loads(chosen)}
+
+
+def test_the_profile_of_a_run_is_of_its_space_and_options(run, run_json, tmp_path):
+    space = library.space("nano", classes=7, channels=1)
+    create_run(tmp_path / "r", of=space, origin={})
+    result = run_json("profile", "--run", "r", "-n", "1", "--device", "My Board", *QUICK)
+    assert result["profile"] == "r/profiles/my-board.jsonl"
+    found = read_profile(tmp_path / "r" / "profiles" / "my-board.jsonl")
+    assert found.header.device.name == "My Board"
+    (record,) = found.measured()
+    assert record.arch["options"] == {"classes": 7, "channels": 1}
+    more = ("--classes", "7", "--channels", "1", "-n", "1", "-o", result["profile"], *QUICK)
+    assert run_json(*NANO, *more)["measured"] == 0
+    assert run_json(*NANO, "-n", "1", "-o", result["profile"], *QUICK)["measured"] == 1
+
+
+def test_explaining_adds_up(run, run_json, measured, tmp_path):
+    found = run_json(*NANO, "--explain", "largest")
+    assert found["digest"] == LARGEST.digest
+    assert sum(row["ms"] for row in found["rows"]) == pytest.approx(found["total_ms"])
+    assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
+    slots = {placed.slot for placed in library.space("nano").network(LARGEST).blocks}
+    assert {row["block"] for row in found["rows"]} - {"(runtime)"} == slots
+    (tmp_path / "a.json").write_text(json.dumps(LARGEST.to_json()))
+    for name in ("a.json", LARGEST.digest[:8]):
+        assert run_json("profile", "--explain", name, "-o", "p.jsonl")["digest"] == LARGEST.digest
+    assert "share" in run(*NANO, "--explain", "smallest").stdout
+    child = run("profile", "--explain", "0123456789", "-o", "p.jsonl", code=2)
+    assert "p.jsonl" in child.stderr
+
+
+def test_explaining_from_a_pack(run, run_json):
+    run("pack", "--space", "nano", "-n", "3", "-o", "nano.pack")
+    for end in ("smallest", "largest"):
+        digest = getattr(library.space("nano"), end)().digest
+        assert run_json("profile", "nano.pack", "--explain", end)["digest"] == digest
+
+
+def test_profiles_are_listed_and_shown(run, run_json, measured):
+    (entry,) = run_json("profiles", "list", ".")
+    assert (entry["spaces"], entry["records"]) == (["nano"], 3)
+    assert LARGEST.digest[:12] in run("profiles", "show", "p.jsonl", "--all").stdout
+    shown = run_json("profiles", "show", "p.jsonl", "--all")
+    assert shown["device"]["name"] == device().name
+    assert {record["digest"] for record in shown["records"]} >= {LARGEST.digest}
+    measured.with_name("broken.jsonl").write_text("{}\n")
+    assert "unreadable" in run("profiles", "list", ".").stdout
+    assert run("profiles", "list", "nowhere", code=1).stderr.startswith("error: nowhere")
+
+
+def edit(path, target, change):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines[1:]:
+        change(line["latency"])
+    target.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def twice(latency):
+    latency["samples_ms"] = [2 * ms for ms in latency["samples_ms"]]
+    for name in ("median_ms", "p90_ms", "p99_ms"):
+        latency[name] *= 2
+
+
+def slow_median(latency):
+    latency["median_ms"] = max(latency["samples_ms"]) / latency["scale"]
+    latency["p99_ms"] = latency["median_ms"] * 2
+
+
+def test_profiles_are_compared_merged_and_checked(run, run_json, measured, tmp_path):
+    edit(measured, tmp_path / "slow.jsonl", twice)
+    (group,) = run_json("profiles", "diff", "p.jsonl", "slow.jsonl")["groups"]
+    assert group["median_ratio"] == pytest.approx(2)
+    assert group["spearman"] == pytest.approx(1)
+    assert "2.000" in run("profiles", "diff", "p.jsonl", "slow.jsonl").stdout
+    run(*NANO, "-n", "2", "--seed", "1", "--batch", "2", "-o", "q.jsonl", *QUICK)
+    merged = run_json("profiles", "merge", "p.jsonl", "q.jsonl", "-o", "m.jsonl")
+    assert merged["records"] == 5
+    for part in ("p.jsonl", "q.jsonl"):
+        assert run_json("profiles", "diff", part, "m.jsonl")["only_first"] == 0
+    edit(measured, tmp_path / "wrong.jsonl", slow_median)
+    child = run("profiles", "check", "p.jsonl", "wrong.jsonl", code=4)
+    assert "its samples give" in child.stdout
+    assert "wrong.jsonl" in child.stderr
+
+
+def test_devices_are_compared_but_not_merged(run, run_json, measured, tmp_path):
+    lines = measured.read_text().splitlines(keepends=True)
+    header = json.loads(lines[0])
+    header["device"].update(fingerprint="0" * 16, name="other-board")
+    (tmp_path / "other.jsonl").write_text(json.dumps(header) + "\n" + "".join(lines[1:]))
+    found = run_json("profiles", "diff", "p.jsonl", "other.jsonl")
+    assert (found["same_device"], found["both"]) == (False, 3)
+    child = run("profiles", "merge", "p.jsonl", "other.jsonl", "-o", "m.jsonl", code=1)
+    assert "different devices" in child.stderr
+    assert not (tmp_path / "m.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["profile"], "nothing to measure is named"),
+        (["profile", "--classes", "3"], "of which space?"),
+        (["profile", "--space", "nasvt"], "did you mean nasvit"),
+        (["profile", "--space", "nano", "--threads", "0"], "whole numbers from 1"),
+        (["profile", "--space", "nano", "--precision", "fp32,"], "empty name"),
+        (["profile", "--space", "nano", "--precision", "bf16"], "onnxruntime has no bf16"),
+        (["profile", "--space", "nano", "--backend", "onxruntime"], "did you mean onnxruntime"),
+        (["profile", "--run", "."], "not a run folder"),
+        (["profile", "--explain", "smallest"], "of which space?"),
+        (["profile", "a.pack", "--archs", "b.json"], "both a pack"),
+    ],
+)
+def test_requests_that_make_no_sense(run, arguments, told):
+    child = run(*arguments, code=2)
+    assert told in child.stderr
+    assert child.stdout == ""
