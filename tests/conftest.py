@@ -1,6 +1,7 @@
 """What all tests share: the tree, the command line as a child process, one thread each."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,34 @@ def tracked() -> list[Path]:
         paths = [path.relative_to(ROOT) for path in ROOT.rglob("*") if not path.is_dir()]
         paths = [path for path in paths if not _is_generated(path)]
     return sorted(path for path in paths if (ROOT / path).is_symlink() or (ROOT / path).exists())
+
+
+@pytest.fixture(scope="session")
+def wheel(root: Path, tracked: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel that pip makes of the sdist of the tracked files, without network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for path in tracked:  # a copy, so that building leaves nothing in the checkout
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, source / path, follow_symlinks=False)
+    build = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
+    _run_alone([sys.executable, "-c", build], cwd=source)
+    (sdist,) = folder.glob("*.tar.gz")
+    _run_alone(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--no-index", "--wheel-dir", str(folder), str(sdist)],
+        cwd=folder,
+    )  # fmt: skip
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def _run_alone(command: list[str], *, cwd: Path) -> None:
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    child = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env=clean, check=False, timeout=300
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
 
 
 def _is_generated(path: Path) -> bool:

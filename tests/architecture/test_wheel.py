@@ -1,9 +1,7 @@
 """The wheel, built through the sdist without network: its content, and how it does alone."""
 
 import os
-import shutil
 import subprocess
-import sys
 import tomllib
 import venv
 import zipfile
@@ -16,26 +14,6 @@ import pytest
 from packaging.requirements import Requirement
 
 LINKED = ("predictors", "export")
-
-
-@pytest.fixture(scope="module")
-def wheel(root: Path, tracked: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the wheel that pip makes of the sdist of the tracked files."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for path in tracked:  # a copy, so that building leaves nothing in the checkout
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, source / path, follow_symlinks=False)
-    build = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
-    run([sys.executable, "-c", build], cwd=source)
-    (sdist,) = folder.glob("*.tar.gz")
-    run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-         "--no-index", "--wheel-dir", str(folder), str(sdist)],
-        cwd=folder,
-    )  # fmt: skip
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,70 @@
+"""What a device installs and does: the wheel with its requirements alone measures a pack."""
+
+import os
+import subprocess
+import sys
+import time
+import venv
+
+import pytest
+
+from hwnas.profiling.profiles import read_profile
+
+LIMIT_MB = 200  # of the installed environment
+MODELS = 4
+ABSENT = ("torch", "onnx", "sklearn", "timm")
+
+
+def run(command, *, cwd, home):
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    child = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**variables, "XDG_CACHE_HOME": str(home)},
+        check=False,
+        timeout=300,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
+    return child.stdout
+
+
+def megabytes(folder):
+    """Return the size of what is on the disk, each file once."""
+    files = {(s.st_dev, s.st_ino): s.st_size for s in map(os.lstat, every_file(folder))}
+    return sum(files.values()) / 2**20
+
+
+def every_file(folder):
+    return [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
+
+
+@pytest.mark.slow
+def test_a_device_measures_a_pack(hwnas, wheel, tmp_path, capsys):
+    packed = hwnas(
+        "pack", "--space", "nano", "-n", str(MODELS), "--precision", "fp32,int8_dynamic",
+        "-o", str(tmp_path / "nano.pack"),
+    )  # fmt: skip
+    assert packed.returncode == 0, packed.stderr
+    start = time.perf_counter()
+    venv.create(tmp_path / "device", with_pip=False)
+    python = tmp_path / "device" / "bin" / "python"
+    home = tmp_path / "home"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    run([*pip, wheel], cwd=tmp_path, home=home)
+    installed = time.perf_counter()
+    asked = ("nano.pack", "--force", "--max-seconds", "0.2")
+    run([tmp_path / "device" / "bin" / "hwnas", "profile", *asked], cwd=tmp_path, home=home)
+    done = time.perf_counter()
+    size = megabytes(tmp_path / "device")
+    with capsys.disabled():
+        print(
+            f"\nlight install: {size:.0f} MB; installing {installed - start:.1f} s, "
+            f"measuring {2 * MODELS} models {done - installed:.1f} s"
+        )
+    assert size < LIMIT_MB
+    (path,) = (tmp_path / "profiles").iterdir()
+    assert len(read_profile(path).measured()) == 2 * MODELS
+    code = f"from importlib.util import find_spec; print([*map(find_spec, {ABSENT})])"
+    assert run([python, "-c", code], cwd=tmp_path, home=home).strip() == str([None] * len(ABSENT))
