@@ -153,7 +153,7 @@ def fit_rows(
         about=rows.about,
     )
     seconds = time.process_time() - started
-    folds = 0 if quick else _folds(len(rows.values))
+    folds = 0 if quick else fold_count(len(rows.values))
     curve = None
     if folds:
         curve = evaluate(found.genes, found.costs, rows.values, folds=folds, seed=seed)
@@ -233,6 +233,14 @@ def space_in(path: Path) -> str:
     if not records:
         raise UsageError(f"{path}: has no measurements", "hwnas profile")
     return str(next(iter(records.values())).arch["space"])
+
+
+def fold_count(rows: int) -> int:
+    """Return how many folds leave enough rows to fit on; 0 where no number does."""
+    for folds in (_FOLDS, rows):
+        if folds > 1 and rows > math.ceil(LEAST_ROWS * folds / (folds - 1)):
+            return folds
+    return 0
 
 
 def _by_device(
@@ -326,14 +334,6 @@ def _name(target: str, device: str, backend: str, settings: Settings) -> str:
     if settings.workers > 1:
         parts.append(f"w{settings.workers}")
     return "-".join(parts)
-
-
-def _folds(rows: int) -> int:
-    """Return how many folds leave enough rows to fit on; 0 where no number does."""
-    for folds in (_FOLDS, rows):
-        if folds > 1 and rows > math.ceil(LEAST_ROWS * folds / (folds - 1)):
-            return folds
-    return 0
 
 
 def _left_out(table: FloatArray, values: FloatArray) -> Scores:

@@ -1,0 +1,43 @@
+"""What workers of an executor can do in tests: work, refuse, fail, die. Importable by processes."""
+
+import os
+import signal
+from collections.abc import Callable
+
+from hwnas.errors import UsageError
+
+
+def squaring(number: int) -> Callable[[int], tuple[int, int]]:
+    """Return what squares a task and tells who did it."""
+    return lambda task: (task * task, os.getpid())
+
+
+def refusing(number: int) -> Callable[[int], int]:
+    """Return what refuses every task that is not even."""
+
+    def work(task: int) -> int:
+        if task % 2:
+            raise UsageError(f"{task} is odd", "give even numbers")
+        return task
+
+    return work
+
+
+def not_starting(number: int) -> Callable[[int], int]:
+    """Refuse to start."""
+    raise UsageError("there is nothing to start with")
+
+
+def faulty(number: int) -> Callable[[int], int]:
+    """Return what has a bug."""
+    return lambda task: task // 0
+
+
+def dying(number: int) -> Callable[[int], int]:
+    """Return what is killed by its first task, as by a system without memory."""
+
+    def work(task: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    return work

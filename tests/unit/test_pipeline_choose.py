@@ -1,0 +1,123 @@
+"""Which architectures to measure: spread over old devices' predictions, or where least is known."""
+
+import numpy as np
+import pytest
+
+import hwnas
+from hwnas.errors import HwnasError, UsageError
+from hwnas.pipeline.accuracies import spread
+from hwnas.pipeline.choose import candidates, few, measure_actively, next_batch
+from hwnas.predictors import Prediction
+from hwnas.predictors.features import features
+from hwnas.spaces import Space
+
+NANO = hwnas.space("nano")
+TABLE = Space("table", genes={f"e{i}": (0, 1, 2) for i in range(3)})
+
+
+class OldDevice:
+    """Says the MACs to a power."""
+
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+    def __call__(self, codes, *, level=0.9):
+        value = NANO.cost(codes).macs.astype(float) ** self.power
+        return Prediction(value, value, value)
+
+
+def latency(archs) -> np.ndarray:
+    costs = NANO.cost(list(archs))
+    return costs.macs / 1e6 + np.sqrt(costs.activations) / 50 + 0.2 * costs.layers
+
+
+def test_few_come_one_from_each_part_of_the_range() -> None:
+    chosen = few(NANO, [OldDevice(1.0), OldDevice(0.5)], 12, seed=3)
+    assert len(set(chosen)) == 12
+    pool = candidates(NANO, np.random.default_rng([3, 31]))
+    edges = np.quantile(NANO.cost(pool).macs, np.linspace(0, 1, 13))
+    strata = np.searchsorted(edges[1:-1], NANO.cost(chosen).macs, side="right")
+    assert sorted(strata) == list(range(12))
+    assert not (np.diff(strata) > 0).all()  # in no order
+
+
+def test_few_depend_on_the_seed_alone_and_avoid_what_is_there() -> None:
+    old = [OldDevice(1.0)]
+    first = few(NANO, old, 5, seed=1)
+    assert first == few(NANO, old, 5, seed=1) != few(NANO, old, 5, seed=2)
+    assert not set(first) & set(few(NANO, old, 5, seed=1, without=first))
+
+
+def test_few_need_old_devices_and_a_space_that_is_large_enough() -> None:
+    with pytest.raises(UsageError, match="no old devices"):
+        few(NANO, [], 5)
+    with pytest.raises(UsageError, match="5000 architectures asked for, nano has"):
+        few(NANO, [OldDevice(1.0)], 5000)
+
+
+def test_active_measuring_stops_when_the_error_is_reached() -> None:
+    asked = []
+
+    def measure(archs):
+        asked.append(list(archs))
+        return latency(archs).tolist()
+
+    seen = []
+    found = measure_actively(NANO, measure, wanted_mape=6.0, most=60, watch=seen.append)
+    assert found.reached
+    assert found.rounds[-1].confirmed
+    assert found.rounds[-1].mape <= 6.0
+    assert tuple(seen) == found.rounds
+    assert asked[0] == spread(NANO, 20, seed=0)
+    assert len(found.measured) == sum(map(len, asked)) < 60
+    others = NANO.sample(200, np.random.default_rng(8), macs=(0, 1e12))
+    table = features(NANO, others)
+    guess = found.predictor.predict(table.genes, table.costs).mean
+    assert np.mean(np.abs(guess / latency(others) - 1)) < 0.1
+
+
+def test_active_measuring_stops_when_all_is_spent_and_forgets_failures() -> None:
+    noise = np.random.default_rng(0)
+    failed = []
+
+    def measure(archs):
+        values = [None if noise.random() < 0.2 else float(noise.uniform(1, 9)) for _ in archs]
+        failed.extend(a for a, value in zip(archs, values, strict=True) if value is None)
+        return values
+
+    found = measure_actively(NANO, measure, wanted_mape=0.1, most=23, batch=2)
+    assert not found.reached
+    assert len(found.measured) + len(failed) == 23
+    assert failed
+    assert not set(failed) & set(found.measured)
+    assert [r.rows for r in found.rounds] == sorted(r.rows for r in found.rounds)
+
+
+def test_active_measuring_goes_on_from_what_is_known() -> None:
+    known = dict(zip(archs := spread(NANO, 20, seed=0), latency(archs).tolist(), strict=True))
+    asked = []
+
+    def measure(archs):
+        asked.extend(archs)
+        return latency(archs).tolist()
+
+    found = measure_actively(NANO, measure, wanted_mape=1e-3, most=24, batch=4, known=known)
+    assert len(asked) == 4
+    assert not set(asked) & set(known)
+    assert set(found.measured) == set(known) | set(asked)
+
+
+def test_a_space_that_is_used_up_ends_it() -> None:
+    def measure(archs):
+        return [1.0 + 3 * arch["e0"] + arch["e1"] ** 2 + 0.1 * arch["e2"] for arch in archs]
+
+    found = measure_actively(TABLE, measure, wanted_mape=1e-9, most=100, batch=10)
+    assert len(found.measured) == 27
+    assert not next_batch(TABLE, found.measured, 4)
+
+
+def test_what_cannot_be_measured_is_explained() -> None:
+    with pytest.raises(HwnasError, match="only 0 of 20 architectures could be measured"):
+        measure_actively(NANO, lambda archs: [None] * len(archs), wanted_mape=1.0)
+    with pytest.raises(UsageError, match="an error above"):
+        measure_actively(NANO, lambda archs: [1.0] * len(archs), wanted_mape=0.0)
