@@ -89,10 +89,10 @@ def fit(
         _fit_table(output, train, test, target)
         return
     named, others = _paths(profiles), _paths(sources)
-    if folder is None and not named:
-        raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
     if others and not named:
         raise UsageError("--from needs the profile of the new device", "--profile new.jsonl")
+    if folder is None and not named:
+        raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
     run = _opened(folder, space_name, classes or channels)
     if run is not None and number and not others:
         _measure(output, run, number, workers=workers, recipe=recipe)

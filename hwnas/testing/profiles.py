@@ -1,0 +1,45 @@
+"""Made-up profiles: what tests of predictors and of reports take for measurements."""
+
+from collections.abc import Sequence
+
+from hwnas.profiling.profiles import Profile, best_records
+from hwnas.profiling.records import Device, Header, Latency, Record, Settings
+from hwnas.spaces import Arch
+
+
+def made_up_profile(
+    device: str,
+    values: Sequence[tuple[Arch, float]],
+    *,
+    settings: Settings = Settings(),  # noqa: B008 - a frozen value
+    backend: str = "onnxruntime",
+) -> Profile:
+    """Return a profile of a device that measured these latencies in milliseconds."""
+    header = Header(
+        device=Device(
+            name=device, fingerprint=f"fingerprint of {device}", cpu=device, cores=2,
+            memory_mb=1000, architecture="x", os="y",
+        ),
+        runtimes={backend: "1"},
+        created_at=0.0,
+    )  # fmt: skip
+    records = [
+        Record(
+            arch=arch.to_json(),
+            backend=backend,
+            backend_version="1",
+            settings=settings,
+            measured_at=float(number),
+            latency=_latency(value),
+            grade="A",
+        )
+        for number, (arch, value) in enumerate(values)
+    ]
+    return Profile(header=header, records=best_records(records))
+
+
+def _latency(value: float) -> Latency:
+    return Latency(
+        samples_ms=[value], median_ms=value, p90_ms=value, p99_ms=value, n=1, kept_share=1.0,
+        preempted=0, half_width=0.001, clock="wall", privilege="fifo",
+    )  # fmt: skip
