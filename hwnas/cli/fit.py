@@ -1,5 +1,6 @@
 """`hwnas fit`: predictors of latency and accuracy from what was measured."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,8 @@ def fit(
     Errors are those of nested cross-validation: every row is predicted by a predictor that has
     not seen it. The same command measures only what is missing.
     """
+    # Read when numpy is loaded: matrices are small, and threads cost many times what they save.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if train is not None or test is not None:
         if folder or profiles or sources:
             raise UsageError("--table goes with --test and --target only")
@@ -192,7 +195,7 @@ def _fit_all(
     output: Output, wanted: _Wanted
 ) -> "tuple[list[Fitted], list[tuple[str, UsageError]]]":
     """Return what was fitted, and what could not be with the reason."""
-    from hwnas.pipeline.fit import accuracy_rows, fit_rows, profile_rows
+    from hwnas.pipeline.fit import accuracy_rows, fit_rows, fit_transfer, profile_rows, sources_from
 
     groups: list[Rows] = []
     if wanted.run is not None and wanted.number:
@@ -201,6 +204,9 @@ def _fit_all(
     if not groups:
         where = ", ".join(map(str, wanted.profiles)) or "no profile is there"
         raise UsageError(f"nothing measured to fit {wanted.target} on ({where})", "hwnas profile")
+    sources = (
+        sources_from(wanted.sources, wanted.space, target=wanted.target) if wanted.sources else []
+    )
     done: list[Fitted] = []
     failed: list[tuple[str, UsageError]] = []
     for rows in groups:
@@ -208,7 +214,7 @@ def _fit_all(
         output.note(f"fitting {rows.name} on {len(rows.values)} rows")
         try:
             if wanted.sources:
-                done.append(_transferred(rows, wanted, folder))
+                done.append(fit_transfer(rows, wanted.space, sources, folder=folder))
             else:
                 fitted = fit_rows(rows, wanted.space, folder=folder, quick=wanted.quick)
                 done.append(fitted)
@@ -218,13 +224,6 @@ def _fit_all(
         name, reason = failed[0]
         raise UsageError(f"{name}: {reason.message}", reason.hint)
     return done, failed
-
-
-def _transferred(rows: "Rows", wanted: _Wanted, folder: Path | None) -> "Fitted":
-    from hwnas.pipeline.fit import fit_transfer, sources_from
-
-    sources = sources_from(wanted.sources, wanted.space, target=rows.target, new=rows)
-    return fit_transfer(rows, wanted.space, sources, folder=folder)
 
 
 def _report(

@@ -179,9 +179,16 @@ def fit_transfer(
 
     Its scores are those of predictions for rows left out one at a time.
     """
-    direct = tuple(source for source in sources if isinstance(source, Direct))
+    direct = tuple(
+        source
+        for source in sources
+        if isinstance(source, Direct) and dict(source.about) != dict(new.about)
+    )
     if not direct:
-        raise UsageError("no predictor of another device to transfer from", "--from a.jsonl")
+        raise UsageError(
+            "nothing to transfer from: the old profiles hold this device and setting only",
+            "--from the profiles of other devices",
+        )
     table = said_by(direct, new.codes)
     started = time.process_time()
     transferred = transfer(table, new.values)
@@ -206,20 +213,22 @@ def fit_transfer(
 
 
 def sources_from(
-    paths: Sequence[Path], space: Space, *, target: str = LATENCY, new: Rows | None = None
+    paths: Sequence[Path], space: Space, *, target: str = LATENCY
 ) -> list[SpacePredictor]:
-    """Return predictors fitted on profiles of old devices, without `new` itself."""
+    """Return predictors fitted on profiles of old devices, where they have rows enough."""
     found: list[SpacePredictor] = []
     short: list[Rows] = []
     for rows in profile_rows(paths, space, targets=(target,)):
-        if new is not None and dict(rows.about) == dict(new.about):
-            continue
         if len(rows.values) < LEAST_ROWS:
             short.append(rows)
             continue
         found.append(fit_rows(rows, space, quick=True).predictor)
     if not found:
-        why = f"{short[0].name} has {len(short[0].values)} rows" if short else "nothing is in them"
+        why = (
+            f"{short[0].name} has {len(short[0].values)} rows"
+            if short
+            else f"they have no {target}"
+        )
         raise UsageError(
             f"{', '.join(map(str, paths))}: too little to transfer from ({why}), "
             f"at least {LEAST_ROWS} rows are needed"

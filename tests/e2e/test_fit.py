@@ -283,6 +283,7 @@ def test_mistakes_in_tables(tmp_path: Path, capsys, spoil, rows, target, message
 
 def test_mistakes_in_requests(tmp_path: Path, capsys) -> None:
     path = profile(tmp_path / "toy.jsonl", "toy", 6)
+    whole = profile(tmp_path / "whole.jsonl", "whole", 12)
     for arguments, message in (
         ([], "nothing to fit on"),
         (["--table", "no.csv"], "--test is missing"),
@@ -297,6 +298,7 @@ def test_mistakes_in_requests(tmp_path: Path, capsys) -> None:
         (["--profile", path, "--target", "energy_mj"], "nothing measured to fit energy_mj on"),
         (["--from", path], "--from needs the profile of the new device"),
         (["--from", path, "--profile", path], "too little to transfer from"),
+        (["--from", whole, "--profile", whole], "nothing to transfer from"),
     ):
         assert message in refused(capsys, *arguments)
 
