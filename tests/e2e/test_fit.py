@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ import hwnas
 from hwnas.cli.main import main
 from hwnas.errors import FormatError, HwnasError, UsageError
 from hwnas.io import read_journal
-from hwnas.pipeline.accuracies import measure_archs, read_accuracies, spread
+from hwnas.pipeline.accuracies import evaluator, measure_archs, read_accuracies, spread
 from hwnas.pipeline.choose import few
 from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.fit import fit_rows, profile_rows, sources_from
@@ -101,6 +102,14 @@ def test_accuracies_are_those_of_calibrated_subnets_on_the_heldout_part(measured
     assert {entry.images for entry in known} == {100}
 
 
+def test_images_that_do_not_fit_into_memory_are_read_again(measured: Path, monkeypatch) -> None:
+    monkeypatch.setattr("hwnas.pipeline.accuracies._KEPT_BYTES", 0)
+    recipe = str(measured / "config.toml")
+    work = evaluator(0, folder=measured, recipe=recipe, threads=None, gpus=0)
+    for entry in read_accuracies(open_run(measured))[:2]:
+        assert work(entry.arch).accuracy == pytest.approx(entry.accuracy, abs=0.011)
+
+
 def test_what_is_measured_is_not_measured_again(measured: Path, tmp_path: Path, capsys) -> None:
     before = (measured / "accuracies.jsonl").read_bytes()
     found = fitted(capsys, "--run", measured, "-n", 12, "--quick", "--out", tmp_path)
@@ -159,8 +168,11 @@ def test_killed_and_resumed_measures_each_subnet_once(trained: Path, tmp_path: P
     while not journal.exists() or journal.read_bytes().count(b"\n") < 4:
         assert process.poll() is None
         time.sleep(0.02)
+    workers = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert workers
+    assert not psutil.wait_procs(workers, timeout=60)[1]  # nobody is left behind
     before = journal.read_bytes()
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
