@@ -108,17 +108,16 @@ def gates_of_full_size(block, x, scope):
 
 @contextmanager
 def other_product_order() -> Iterator[None]:
-    """Shares times V transposed, then the small result transposed, instead of V times shares."""
+    """Values times the shares transposed, which leaves the result as it is needed."""
     original = Scope.node
 
     def node(self, operator, name, *inputs, **attributes):
-        if name == "shares_turned":
+        if name in ("values", "pv_turned"):
             return inputs[0]
         if name != "pv":
             return original(self, operator, name, *inputs, **attributes)
-        values = original(self, "Transpose", "values", inputs[0], perm=(0, 1, 3, 2))
-        out = original(self, "MatMul", "pv", inputs[1], values)
-        return original(self, "Transpose", "pv_turned", out, perm=(0, 1, 3, 2))
+        turned = original(self, "Transpose", "shares_turned", inputs[0], perm=(0, 1, 3, 2))
+        return original(self, "MatMul", "pv", inputs[1], turned)
 
     with patch.object(Scope, "node", node):
         yield
@@ -138,7 +137,7 @@ FORMS: dict[str, Callable[[], object]] = {
     "head-product": lambda: patch.object(blocks, "linear", head_as_products),
     "pool-average": lambda: patch.object(blocks, "mean_pool", average_pool),
     "gates-full": lambda: patch.object(blocks, "squeeze_excite", gates_of_full_size),
-    "shares-first": other_product_order,
+    "values-first": other_product_order,
 }
 
 

@@ -1,4 +1,4 @@
-"""The transformer layer in ONNX, written so that no head is moved and nothing is transposed.
+"""The transformer layer in ONNX, written so that no head is moved and little is transposed.
 
 Shapes: B batch, W windows, H heads, D channels of a head, N tokens of a window. Everything linear
 next to a linear is folded into it: scales and shifts of the norms, the scale of the queries,
@@ -66,7 +66,9 @@ def attention(block: blocks.Transformer, x: str, scope: Scope) -> str:
     after_bias = scope.weights("attention.after.bias", heads)
     shares = talk(scope, "after", shares, (after, after_bias), pairs=tokens**2)
     shares = scope.reshape("shares", shares, *shape)
-    out = scope.node("MatMul", "pv", v, scope.transpose("shares_turned", shares, 0, 1, 3, 2))
+    # The small sides are turned, the values before and the result after, not the shares.
+    out = scope.node("MatMul", "pv", shares, scope.transpose("values", v, 0, 1, 3, 2))
+    out = scope.transpose("pv_turned", out, 0, 1, 3, 2)
     joined = silu(scope, "attention_silu", join_heads(block, scope, out))
     folded = before_scale(block, scope, "attention.project", "scale_attention", block.value_dim)
     return linear(scope, "project", joined, folded, side=block.side)

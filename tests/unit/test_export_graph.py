@@ -94,8 +94,8 @@ def test_windows_move_tokens_and_one_window_moves_none():
         data = onnx_from_description(space.network(space.arch(genes)))
         nodes = [node for node in graph_of(data).node if node.name.startswith("t4_1/")]
         counts[windows] = Counter(node.op_type for node in nodes)["Transpose"]
-    # Six for the norms and two that the runtime folds into products; then one per map.
-    assert counts == {1: 8, 4: 12}
+    # Six for the norms, two that the runtime folds into products, the result; then one per map.
+    assert counts == {1: 9, 4: 13}
 
 
 def test_networks_without_statistics_are_refused(tmp_path):
