@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _REPORT_SECONDS = 10.0
 
 
-@click.command()
+@click.command(short_help="Train a supernet by RECIPE.")
 @click.argument("recipe", required=False, metavar="[RECIPE]")
 @click.option("--run", "--out", "folder", type=click.Path(path_type=Path), metavar="RUN",
               help="The run folder, new or to go on with.")  # fmt: skip

@@ -16,14 +16,24 @@ from safetensors.numpy import load_file, save_file
 
 from hwnas.errors import FormatError
 from hwnas.io.atomic import write_atomic
+from hwnas.io.canonical import canonical_json
+
+_ALL_ENTRIES = "entries"
 
 
 def write_tensors(
     path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write named arrays and string metadata to one safetensors file, atomically."""
+    """Write named arrays and string metadata to one safetensors file, atomically.
+
+    Several entries of metadata become one: the library writes them in a random order, and equal
+    content has to give equal bytes.
+    """
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    write_atomic(path, lambda target: save_file(contiguous, target, metadata=dict(metadata or {})))
+    entries = dict(metadata or {})
+    if len(entries) > 1:
+        entries = {_ALL_ENTRIES: canonical_json(entries)}
+    write_atomic(path, lambda target: save_file(contiguous, target, metadata=entries))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -41,4 +51,5 @@ def _metadata(path: Path) -> dict[str, str]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
-    return dict(header.get("__metadata__", {}))
+    entries = dict(header.get("__metadata__", {}))
+    return dict(json.loads(entries[_ALL_ENTRIES])) if _ALL_ENTRIES in entries else entries

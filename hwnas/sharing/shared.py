@@ -86,7 +86,9 @@ class Shared(nn.Module):
         plant_buffer(self, name, statistics)
         self._borrowers.clear()
 
+    @torch.inference_mode(False)
     def _borrow(self, block: Block) -> _Borrower:
+        # Not in inference mode: what is borrowed there could never be trained afterwards.
         _expect_strided_gradients()
         with torch.device("meta"):
             module = build_block(block)
@@ -190,12 +192,11 @@ def _expect_strided_gradients() -> None:
 
     It means that autograd accumulates into a part of a larger tensor: just what is wanted.
     """
-    leaf = nn.Parameter(torch.zeros(2, 2)[:, :1])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.enable_grad():
         warnings.simplefilter("ignore")
-        with torch.enable_grad():
-            leaf.grad = torch.zeros(2, 2)[:, :1]
-            leaf.sum().backward()  # type: ignore[no-untyped-call]
+        leaf = nn.Parameter(torch.zeros(2, 2)[:, :1])
+        leaf.grad = torch.zeros(2, 2)[:, :1]
+        leaf.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _share_gradients(borrower: _Borrower) -> None:

@@ -66,6 +66,17 @@ def check_running_equals_extracting(supernet: Supernet) -> None:
     supernet.train()
 
 
+def check_inference_mode_leaves_no_traces(supernet: Supernet) -> None:
+    """A subnet first run under inference mode can be trained afterwards."""
+    supernet = copy.deepcopy(supernet)
+    arch = supernet.space.smallest()
+    images = _images(supernet, arch)
+    with torch.inference_mode():
+        supernet(images, arch)
+    supernet(images, arch).square().mean().backward()
+    assert any(tensor.grad is not None for tensor in supernet.parameters())
+
+
 def check_training_mode_equals_extracting(supernet: Supernet) -> None:
     """The same holds in training mode."""
     supernet.train()
@@ -83,7 +94,8 @@ def check_gradients_are_those_of_autograd(supernet: Supernet) -> None:
         supernet(images, arch).square().mean().backward()
         ours = {name: tensor.grad for name, tensor in supernet.named_parameters()}
         supernet.zero_grad(set_to_none=True)
-        _through_autograd_cuts(supernet, images, arch).square().mean().backward()
+        loss = _through_autograd_cuts(supernet, images, arch).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
         for name, tensor in supernet.named_parameters():
             theirs, mine = tensor.grad, ours[name]
             if theirs is None:
@@ -136,8 +148,9 @@ def check_borrowers_follow_every_change(supernet: Supernet) -> None:
         weights = {name: value * 0.5 for name, value in supernet.state_dict().items()}
         supernet.load_state_dict(weights, assign=True)
 
-    steps = [partial(step, optimiser) for optimiser in optimisers * 2]
-    for change in (*steps, lambda: supernet.bfloat16().float(), replace_memory, load):
+    changes: list[Callable[[], object]] = [partial(step, optimiser) for optimiser in optimisers * 2]
+    changes += [lambda: supernet.bfloat16().float(), replace_memory, load]
+    for change in changes:
         before = supernet(images, arch)
         change()
         after = supernet(images, arch)
@@ -250,6 +263,7 @@ def _through_autograd_cuts(supernet: Supernet, images: Tensor, arch: Arch) -> Te
 
 SUPERNET_CHECKS: Sequence[Callable[[Supernet], None]] = (
     check_running_equals_extracting,
+    check_inference_mode_leaves_no_traces,
     check_training_mode_equals_extracting,
     check_gradients_are_those_of_autograd,
     check_gradients_accumulate,

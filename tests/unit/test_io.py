@@ -116,6 +116,13 @@ def test_tensors_keep_values_and_metadata(tmp_path: Path) -> None:
     arrays, metadata = read_tensors(path)
     assert np.array_equal(arrays["a"], array.T)
     assert metadata == {"key": "value"}
+    several = {"b": "2", "a": "1", "c": "3"}
+    written = set()
+    for order in (several, dict(sorted(several.items()))):
+        write_tensors(path, {"a": array}, order)
+        assert read_tensors(path)[1] == several
+        written.add(path.read_bytes())
+    assert len(written) == 1
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(FormatError, match="not a complete safetensors file"):
         read_tensors(path)
