@@ -121,7 +121,7 @@ def _text(document: dict[str, Any], found: "Explanation") -> str:
     how = document["settings"]
     head = (
         f"{document['digest'][:12]} of {document['arch']['space']}: "
-        f"{millions(document['macs'])} MACs, {found.total_ms:.3f} ms with timers on "
+        f"{millions(document['macs'])} MACs, {found.total_ms:.3f} ms "
         f"(onnxruntime, {how['precision']}, threads {how['threads']}, batch {how['batch']})"
     )
     rows = [

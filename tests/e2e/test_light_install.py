@@ -24,7 +24,7 @@ def run(command, *, cwd, home):
         text=True,
         env={**variables, "XDG_CACHE_HOME": str(home)},
         check=False,
-        timeout=300,
+        timeout=600,  # an index may be slow
     )
     assert child.returncode == 0, child.stdout + child.stderr
     return child.stdout
