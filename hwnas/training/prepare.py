@@ -108,6 +108,7 @@ def _step_settings(recipe: Recipe, classes: int, device: torch.device) -> StepSe
             kind, alpha_min=losses.alpha_min, alpha_max=losses.alpha_max, clip=losses.alpha_clip
         ),
         label_smoothing=losses.label_smoothing,
+        label_share=losses.label_share,
         merge=Merge(
             priority="none" if merge.kind == "sum" else merge.priority,
             most=float("inf") if merge.most is None else merge.most,

@@ -50,6 +50,9 @@ class LossSettings(Settings):
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     distillation: Literal["alpha", "kl", "none"] = "alpha"
+    label_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="of the labels in the loss of subnets that learn from the largest"
+    )
     alpha_min: float = -1.0
     alpha_max: float = 1.0
     alpha_clip: Positive = 5.0

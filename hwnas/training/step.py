@@ -30,11 +30,13 @@ class StepSettings:
 
     `clip`: greatest gradient norm, of the subnets' sum ("subnets", as the released code does it)
     or of the merged gradient ("all"). `teacher` gives probabilities for images; where it is set,
-    the subnets that would learn from labels learn from it.
+    the subnets that would learn from labels learn from it. `label_share` is how much of the loss
+    of a subnet that is taught by others comes from the labels all the same.
     """
 
     distillation: Distillation
     label_smoothing: float = 0.1
+    label_share: float = 0.0
     merge: Merge = field(default_factory=Merge)
     merge_scope: str = "tensor"
     clip: float | None = None
@@ -162,7 +164,12 @@ class Stepper:
     ) -> Tensor:
         if sources:
             teacher = sources[0] if len(sources) == 1 else torch.stack(sources).mean(0)
-            return self.settings.distillation(logits, teacher)
+            loss = self.settings.distillation(logits, teacher)
+            share = self.settings.label_share
+            if share:
+                labels = label_loss(logits, targets, smoothing=self.settings.label_smoothing)
+                loss = (1 - share) * loss + share * labels
+            return loss
         if taught is not None:
             return -(taught * logits.log_softmax(-1)).sum(-1).mean()
         return label_loss(logits, targets, smoothing=self.settings.label_smoothing)

@@ -324,3 +324,17 @@ def test_an_update_between_passes_is_noticed_although_the_optimiser_is_fused() -
     stepper(images, labels, tasks, learning_rate=0.1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_label_share_mixes_labels_into_what_subnets_learn() -> None:
+    space = hwnas.space("nano", channels=1)
+    images, labels = batch()
+    tasks = sandwich(space, random=0, distils=True)(Moment(0, 0, 0))
+    losses = {}
+    for share in (0.0, 0.25, 1.0):
+        stepper = make_stepper(space, StepSettings(distillation=kl, label_share=share))
+        losses[share] = dict(stepper(images, labels, tasks, learning_rate=0.0).losses)["smallest"]
+    assert losses[0.25] == pytest.approx(0.75 * losses[0.0] + 0.25 * losses[1.0], rel=1e-5)
+    plain = Supernet(space).train()
+    wanted = label_loss(plain(images, tasks[1].arch), labels, smoothing=0.1)
+    assert losses[1.0] == pytest.approx(wanted.item(), rel=1e-5)
