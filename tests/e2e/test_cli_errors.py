@@ -121,7 +121,7 @@ def test_every_needed_package_has_an_extra() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["spac"], "unknown command 'spac'; did you mean space?"),
+        (["spac"], "unknown command 'spac'; did you mean space"),
         (["--no-such"], "--no-such"),
         (["space", "lst"], "lst"),
         (["space", "list", "--jsn"], "--jsn"),
