@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hwnas.nets.kernels import depthwise
-from hwnas.nets.norms import BatchNorm, BatchNormSiLU, normed_conv
+from hwnas.nets.norms import BatchNorm, BatchNormSiLU
 from hwnas.nets.regularise import Dropout, DropPath
 from hwnas.spaces import blocks
 
@@ -108,15 +108,13 @@ class MBConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's map."""
+        y = x
         if self.expand is not None and self.expand_norm is not None:
-            y = normed_conv(self.expand_norm, self.depth, self.expand(x))
-        else:
-            y = self.depth(x)
+            y = self.expand_norm(self.expand(y))
+        y = self.depth_norm(self.depth(y))
         if self.squeeze is not None:
-            y = self.project(self.squeeze(self.depth_norm(y)))
-        else:
-            y = normed_conv(self.depth_norm, self.project, y)
-        y = self.drop(self.project_norm(y))
+            y = self.squeeze(y)
+        y = self.drop(self.project_norm(self.project(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride, self.stride, padding=x.shape[-1] % 2)
         if self.shortcut is not None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hwnas.errors import UsageError
-from hwnas.nets.kernels import batch_norm_silu, batch_norm_silu_conv
+from hwnas.nets.kernels import batch_norm_silu
 
 EPS = 1e-5
 
@@ -41,17 +41,6 @@ class BatchNormSiLU(BatchNorm):
             _check_enough_values(x)
             return batch_norm_silu(x, self.weight, self.bias, self.eps)
         return F.silu(super().forward(x))
-
-
-def normed_conv(norm: BatchNormSiLU, conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return conv(norm(x)) for a same-padded convolution without bias."""
-    if norm.uses_batch and not norm.track_running_stats:
-        _check_enough_values(x)
-        return batch_norm_silu_conv(
-            x, norm.weight, norm.bias, norm.eps, conv.weight, conv.stride[0]
-        )
-    out: Tensor = conv(norm(x))
-    return out
 
 
 def _check_enough_values(x: Tensor) -> None:

@@ -110,7 +110,8 @@ def _new_offset_index(side: int, device: torch.device) -> Tensor:
     return (offsets[..., 0] * (2 * side - 1) + offsets[..., 1]).flatten().to(device)
 
 
-_kept_offset_index = cache(_new_offset_index)
+# A tensor made in inference mode could not be used in training afterwards.
+_kept_offset_index = cache(torch.inference_mode(False)(_new_offset_index))
 
 
 class MLP(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 
 import hwnas
 from hwnas.errors import HwnasError, UsageError
+from hwnas.nets.transformer import _kept_offset_index
 from hwnas.sharing.cut import add_back, axes_of_tensor, cut, pick_of
 from hwnas.sharing.picks import PICKS, bilateral, centre, cyclic, ordinal
 from hwnas.supernet import Supernet
@@ -87,6 +88,15 @@ def test_full_tensors_are_not_part_of_the_graph() -> None:
     logits = supernet(torch.randn(2, 3, 24, 24), arch)
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
         torch.autograd.grad(logits.sum(), next(supernet.parameters()))
+
+
+def test_the_first_pass_may_be_in_inference_mode() -> None:
+    _kept_offset_index.cache_clear()
+    supernet = Supernet(hwnas.space("nano"))
+    arch, images = supernet.space.largest(), torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        supernet(images, arch)
+    supernet(images, arch).sum().backward()
 
 
 def test_frozen_tensors_get_no_gradient() -> None:
