@@ -4,7 +4,7 @@ May import only `hwnas.sharing` and what that may import.
 """
 
 from hwnas.supernet.calibrate import calibrate
-from hwnas.supernet.evaluate import accuracy, evaluate
+from hwnas.supernet.evaluate import accuracy, count_right, evaluate
 from hwnas.supernet.subnet import load_subnet, save_subnet
 from hwnas.supernet.supernet import Supernet
 
@@ -12,6 +12,7 @@ __all__ = [
     "Supernet",
     "accuracy",
     "calibrate",
+    "count_right",
     "evaluate",
     "load_subnet",
     "save_subnet",

@@ -10,6 +10,23 @@ from hwnas.supernet.calibrate import calibrate
 from hwnas.supernet.supernet import Supernet
 
 
+def count_right(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
+    """Return (images whose largest logit is that of their class, images)."""
+    network.eval()
+    right = seen = 0
+    with torch.no_grad():
+        for images, labels in batches:
+            right += int((network(images).argmax(1) == labels).sum())
+            seen += len(labels)
+    return right, seen
+
+
+def accuracy(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the top-1 accuracy on `batches`."""
+    right, seen = count_right(network, batches)
+    return right / seen
+
+
 def evaluate(
     supernet: Supernet,
     arch: Arch,
@@ -21,14 +38,3 @@ def evaluate(
     network = supernet.extract(arch)
     calibrate(network, calibration)
     return accuracy(network, batches)
-
-
-def accuracy(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the share of images whose largest logit is that of their class."""
-    network.eval()
-    right = seen = 0
-    with torch.no_grad():
-        for images, labels in batches:
-            right += int((network(images).argmax(1) == labels).sum())
-            seen += len(labels)
-    return right / seen

@@ -1,6 +1,6 @@
 """Accuracies of subnets on the held-out part, with batch norms calibrated for each."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hwnas.spaces import Arch
-from hwnas.supernet import Supernet, calibrate
+from hwnas.supernet import Supernet, calibrate, count_right
 from hwnas.training.datasets import Data
 from hwnas.training.distributed import Ranks
 from hwnas.training.loader import Batches, Piece, evaluation_batches, training_batches
@@ -67,15 +67,6 @@ def accuracies(
     for arch in archs:
         network = supernet.extract(arch)
         calibrate(network, calibration)
-        right, seen = _count(network.eval(), batches)
+        right, seen = count_right(network, batches)
         counts = ranks.total(torch.tensor([right, seen], dtype=torch.float64, device=device))
         yield float(counts[0] / counts[1])
-
-
-def _count(network: torch.nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
-    right = seen = 0
-    with torch.no_grad():
-        for images, labels in batches:
-            right += int((network(images).argmax(1) == labels).sum())
-            seen += len(labels)
-    return right, seen
