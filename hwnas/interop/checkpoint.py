@@ -90,7 +90,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         )
     except _DAMAGE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FormatError(f"{path}: not a complete torch checkpoint ({reason})") from error
+        raise FormatError(
+            f"{path}: not a complete torch checkpoint ({reason})",
+            "fetch the file again; a .safetensors file of its tensors is accepted too",
+        ) from error
     if not isinstance(content, dict):
         raise FormatError(f"{path}: holds no dictionary of tensors")
     return content

@@ -1,25 +1,24 @@
 """nano: NASViT's kinds of block for images of 28 to 32 pixels, small enough to train on a CPU."""
 
-from hwnas.errors import unknown_name
 from hwnas.spaces.blocks import Transformer
 from hwnas.spaces.catalog.stages import (
     TransformerOf,
     classifier_part,
+    known_scaling,
     mbconv_part,
+    scale_row,
     stem_part,
     transformer_part,
 )
 from hwnas.spaces.space import Genes, Space
 
-SCALINGS = ("switchable", "single", "none")
 DEPTHS = {"t3": (2, 3, 4), "t4": (2, 3, 4)}
 WIDTHS = {"t3": (32, 40, 48), "t4": (64, 72, 80)}
 
 
 def nano(*, classes: int = 10, channels: int = 3, scaling: str = "switchable") -> Space:
     """Return the small space; `scaling`: vectors private to (width, depth), one, or none."""
-    if scaling not in SCALINGS:
-        raise unknown_name("scaling", scaling, SCALINGS)
+    known_scaling(scaling)
     genes: dict[str, tuple[int, ...]] = {
         "resolution": (24, 28, 32),
         "stem.width": (8, 16),
@@ -42,14 +41,17 @@ def nano(*, classes: int = 10, channels: int = 3, scaling: str = "switchable") -
         def transformer(genes: Genes, side: int) -> Transformer:
             dim, depth = genes[f"{stage}.width"], genes[f"{stage}.depth"]
             depths = DEPTHS[stage]
-            row = WIDTHS[stage].index(dim) * len(depths) + depths.index(depth)
-            rows = len(WIDTHS[stage]) * len(depths)
+            row, rows = scale_row(
+                scaling,
+                WIDTHS[stage].index(dim) * len(depths) + depths.index(depth),
+                len(WIDTHS[stage]) * len(depths),
+            )
             return Transformer(
                 dim=dim,
                 mlp_ratio=genes[f"{stage}.ratio"],
                 side=side,
-                scale_row=row if scaling == "switchable" else 0,
-                scale_rows={"switchable": rows, "single": 1, "none": 0}[scaling],
+                scale_row=row,
+                scale_rows=rows,
                 scale_init=0.1,
             )
 

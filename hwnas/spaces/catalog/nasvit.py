@@ -3,12 +3,13 @@
 They differ in many places; `docs/fidelity/nasvit.md` lists them with the tests that hold them.
 """
 
-from hwnas.errors import unknown_name
 from hwnas.spaces.blocks import Transformer
 from hwnas.spaces.catalog.stages import (
     TransformerOf,
     classifier_part,
+    known_scaling,
     mbconv_part,
+    scale_row,
     stem_part,
     transformer_part,
 )
@@ -17,7 +18,6 @@ from hwnas.spaces.space import Genes, Part, Space
 RESOLUTIONS = (192, 224, 256, 288)
 MAX_DEPTH = 9
 TOKEN_PHASES = 8
-SCALINGS = ("switchable", "single", "none")
 
 # Stage -> (stride, squeezes); the stem before them has stride 2.
 CONV_STAGES = {"mb1": (1, False), "mb2": (2, False), "mb3": (2, True)}
@@ -50,7 +50,7 @@ def nasvit(*, classes: int = 1000, channels: int = 3, scaling: str = "switchable
 
     `scaling`: vectors private to (depth of the stage, tokens mod 8), one for all, or none.
     """
-    _known_scaling(scaling)
+    known_scaling(scaling)
     genes: dict[str, tuple[int, ...]] = {**_CONV_GENES, "mb3.expand": (4, 5, 6)}
     depths = {"t4": range(3, 7), "t5": range(3, 10), "t6": range(3, 9), "t7": range(3, 7)}
     for stage, widths in _WIDTHS.items():
@@ -63,7 +63,7 @@ def nasvit(*, classes: int = 1000, channels: int = 3, scaling: str = "switchable
     def layer(stage: str) -> TransformerOf:
         def transformer(genes: Genes, side: int) -> Transformer:
             dim = genes[f"{stage}.width"]
-            row, rows = _scale_row(
+            row, rows = scale_row(
                 scaling,
                 genes[f"{stage}.depth"] * TOKEN_PHASES + side * side % TOKEN_PHASES,
                 (MAX_DEPTH + 1) * TOKEN_PHASES,
@@ -113,7 +113,7 @@ def nasvit_paper(*, classes: int = 1000, channels: int = 3, scaling: str = "swit
     first of a stage's layers. `scaling`: vectors private to (width, depth of the stage), one
     for all, or none.
     """
-    _known_scaling(scaling)
+    known_scaling(scaling)
     genes: dict[str, tuple[int, ...]] = {
         **_CONV_GENES,
         "mb3.kernel": (3, 5),
@@ -130,7 +130,7 @@ def nasvit_paper(*, classes: int = 1000, channels: int = 3, scaling: str = "swit
     def layer(stage: str) -> TransformerOf:
         def transformer(genes: Genes, side: int) -> Transformer:
             dim, depth = genes[f"{stage}.width"], genes[f"{stage}.depth"]
-            row, rows = _scale_row(
+            row, rows = scale_row(
                 scaling,
                 _WIDTHS[stage].index(dim) * len(depths[stage]) + depth - depths[stage][0],
                 len(_WIDTHS[stage]) * len(depths[stage]),
@@ -192,12 +192,3 @@ def _conv_parts(
         )
         before, previous = (*before, stride), stage
     return parts, before, previous
-
-
-def _known_scaling(scaling: str) -> None:
-    if scaling not in SCALINGS:
-        raise unknown_name("scaling", scaling, SCALINGS)
-
-
-def _scale_row(scaling: str, row: int, rows: int) -> tuple[int, int]:
-    return {"switchable": (row, rows), "single": (0, 1), "none": (0, 0)}[scaling]

@@ -3,10 +3,26 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from hwnas.errors import unknown_name
 from hwnas.spaces.blocks import Block, Classifier, MBConv, Placed, Stem, round_to_8, strided
 from hwnas.spaces.space import Genes, Part
 
 TransformerOf = Callable[[Genes, int], Block]
+
+
+# Scaling vectors: private to the choices a space names, one for all, or none.
+SCALINGS = ("switchable", "single", "none")
+
+
+def known_scaling(scaling: str) -> None:
+    """Raise UsageError unless `scaling` is one of SCALINGS."""
+    if scaling not in SCALINGS:
+        raise unknown_name("scaling", scaling, SCALINGS)
+
+
+def scale_row(scaling: str, row: int, rows: int) -> tuple[int, int]:
+    """Return (row, rows) of the table of scaling vectors, given those of private ones."""
+    return {"switchable": (row, rows), "single": (0, 1), "none": (0, 0)}[scaling]
 
 
 def side_at(resolution: int, strides: Sequence[int]) -> int:
