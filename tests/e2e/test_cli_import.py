@@ -138,8 +138,9 @@ def test_damaged_files(
     child = hwnas("import", "nasvit", str(path), "--out", str(tmp_path / "run"))
     assert child.returncode == 1
     assert child.stdout == ""
-    assert len(child.stderr.splitlines()) == 1
-    assert child.stderr.startswith(f"error: {path}: not ")
+    error, hint = child.stderr.splitlines()
+    assert error.startswith(f"error: {path}: not ")
+    assert hint.startswith("hint: fetch the file again")
     assert not (tmp_path / "run").exists()
     assert not (root / "exploded").exists()
 
