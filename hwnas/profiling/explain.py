@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwnas.profiling import onnxwire
+from hwnas.io import onnxwire
 from hwnas.profiling.backends.ort import feeds_for, open_session
 from hwnas.profiling.privilege import privileged
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from hwnas.errors import FormatError
 from hwnas.io import Schema, canonical_json, write_atomic
-from hwnas.profiling import onnxwire
+from hwnas.io import onnxwire
 from hwnas.profiling.records import ArchJson, Settings, arch_digest
 from hwnas.profiling.weights import Spec, describe, generate
 

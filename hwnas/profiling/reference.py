@@ -4,7 +4,7 @@ Three 3x3 convolutions of 64 channels on a 28x28 map, 87 million multiply-accumu
 file is encoded here because a device has no onnx package.
 """
 
-from hwnas.profiling.onnxwire import FLOAT, delimited, encoded_varint, tag, with_tensors
+from hwnas.io.onnxwire import FLOAT, delimited, encoded_varint, tag, with_tensors
 from hwnas.profiling.weights import Spec, generate
 
 _CHANNELS, _SIZE, _LAYERS = 64, 28, 3

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import FormatError
-from hwnas.profiling.onnxwire import (
+from hwnas.io.onnxwire import (
     BFLOAT16,
     FLOAT,
     FLOAT16,

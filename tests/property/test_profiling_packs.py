@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hwnas.errors import FormatError
-from hwnas.profiling import onnxwire
-from hwnas.profiling.onnxwire import BFLOAT16, FLOAT, FLOAT16, INT8, UINT8, Tensor
+from hwnas.io import onnxwire
+from hwnas.io.onnxwire import BFLOAT16, FLOAT, FLOAT16, INT8, UINT8, Tensor
 from hwnas.profiling.weights import Spec, generate
 from hwnas.testing.onnx_models import conv_stack
 

@@ -3,8 +3,8 @@ import onnx
 import pytest
 
 from hwnas.errors import FormatError
-from hwnas.profiling import onnxwire
-from hwnas.profiling.onnxwire import FLOAT, INT8, Tensor, Use
+from hwnas.io import onnxwire
+from hwnas.io.onnxwire import FLOAT, INT8, Tensor, Use
 from hwnas.profiling.packs import stand_in
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.weights import Spec, describe, fan_in, generate

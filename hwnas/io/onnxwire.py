@@ -16,11 +16,13 @@ from hwnas.errors import FormatError
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
-_MODEL_GRAPH = 7
+_MODEL_GRAPH, _MODEL_OPSET, _MODEL_METADATA, _MODEL_FUNCTION = 7, 8, 14, 25
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OPERATOR, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_NAME, _ATTRIBUTE_INT = 1, 3
-_DIMS, _TYPE, _FLOATS, _NAME, _RAW, _LOCATION = 1, 2, 4, 8, 9, 14
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = (5, 10), (6, 11)
+_FUNCTION_NODE, _ENTRY_KEY, _ENTRY_VALUE = 7, 1, 2
+_DIMS, _TYPE, _FLOATS, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 13, 14
 
 # TensorProto.DataType of the types that weights come in.
 FLOAT, UINT8, INT8, FLOAT16, BFLOAT16 = 1, 2, 3, 10, 16
@@ -132,6 +134,73 @@ def nodes(model: bytes) -> list[tuple[str, list[str]]]:
                 name = next((part.text for part in parts if part.number == _NODE_NAME), "")
                 found.append((name, [part.text for part in parts if part.number == _NODE_OUTPUT]))
     return found
+
+
+def metadata(model: bytes) -> dict[str, str]:
+    """Return the texts that a model carries about itself."""
+    return dict(
+        _entry(field.payload)
+        for field in fields(memoryview(model))
+        if field.number == _MODEL_METADATA
+    )
+
+
+def opsets(model: bytes) -> dict[str, int]:
+    """Return the version of each domain of operators; "" is the standard's."""
+    found = {}
+    for field in fields(memoryview(model)):
+        if field.number == _MODEL_OPSET:
+            parts = {part.number: part for part in fields(field.payload)}
+            domain = parts[_ENTRY_KEY].text if _ENTRY_KEY in parts else ""
+            version = parts[_ENTRY_VALUE].integer if _ENTRY_VALUE in parts else 0
+            found[domain] = version
+    return found
+
+
+def external_files(model: bytes) -> set[str]:
+    """Return the files that tensors say they are stored in, wherever in the model they are."""
+    found: set[str] = set()
+    for graph in _graphs(model):
+        found |= _external_in_graph(graph)
+    for field in fields(memoryview(model)):
+        if field.number == _MODEL_FUNCTION:
+            for part in fields(field.payload):
+                if part.number == _FUNCTION_NODE:
+                    found |= _external_in_node(part.payload)
+    return found
+
+
+def _external_in_graph(graph: memoryview) -> set[str]:
+    found: set[str] = set()
+    for field in fields(graph):
+        if field.number == _GRAPH_INITIALIZER:
+            found |= _external_in_tensor(field.payload)
+        elif field.number == _GRAPH_NODE:
+            found |= _external_in_node(field.payload)
+    return found
+
+
+def _external_in_node(node: memoryview) -> set[str]:
+    found: set[str] = set()
+    for field in fields(node):
+        if field.number != _NODE_ATTRIBUTE:
+            continue
+        for part in fields(field.payload):
+            if part.number in _ATTRIBUTE_TENSORS:
+                found |= _external_in_tensor(part.payload)
+            elif part.number in _ATTRIBUTE_GRAPHS:
+                found |= _external_in_graph(part.payload)
+    return found
+
+
+def _external_in_tensor(tensor: memoryview) -> set[str]:
+    entries = [_entry(field.payload) for field in fields(tensor) if field.number == _EXTERNAL]
+    return {value for key, value in entries if key == "location"}
+
+
+def _entry(message: memoryview) -> tuple[str, str]:
+    texts = {field.number: field.text for field in fields(message)}
+    return texts.get(_ENTRY_KEY, ""), texts.get(_ENTRY_VALUE, "")
 
 
 def without(model: bytes, names: set[str]) -> bytes:
