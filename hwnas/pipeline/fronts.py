@@ -1,0 +1,235 @@
+"""What a search leaves in a run: `RUN/search/front.json`, and what of it was verified by measuring.
+
+A front holds every choice that was found to be worth keeping, with what is predicted of it, and
+one answer per budget that refers to the choices by index. `RUN/search/verified.jsonl` is a
+journal of promises and deliveries: a line per choice that was built and measured.
+
+Quantities: `accuracy` (a share), `latency` (ms), `throughput` (per second), `memory` and `size`
+(bytes), `energy` (mJ), `macs`, `params`; those of a device are named such as `latency:DEVICE`
+where several devices are searched for at once.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hwnas.errors import FormatError, HwnasError
+from hwnas.io import Journal, Schema, digest, read_journal, read_json, write_json
+from hwnas.pipeline.rundir import Run
+from hwnas.spaces import Arch, space
+
+FRONT_SCHEMA = Schema(name="hwnas/front", version=1)
+VERIFIED_SCHEMA = Schema(name="hwnas/verified", version=1)
+FOLDER, FRONT_FILE, VERIFIED_FILE = "search", "front.json", "verified.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """A predicted value and the ends of its 90 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """An architecture of a front.
+
+    `predicted`: what predictors say, `costs`: what is known exactly (`macs`, `params`, `size`).
+    `settings`: backend, threads, batch and precision that the prediction is for; None where no
+    device is involved, and by device where there are several.
+    """
+
+    digest: str
+    genes: Mapping[str, Any]
+    predicted: Mapping[str, Estimate]
+    costs: Mapping[str, float]
+    settings: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a front says to one budget; numbers are indices into its choices.
+
+    `budget`: as it would be typed, such as `latency 25ms`, or empty for none. `feasible`: how
+    many choices keep it. `listed`: the best of these, best first.
+    """
+
+    budget: str
+    recommended: int | None
+    knee: int | None
+    reason: str
+    feasible: int
+    listed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Front:
+    """The choices of a search, its answers, and where they come from.
+
+    `created`: UTC, ISO 8601. `provenance`: engine, seed, evaluations, predictors and their
+    digests, profiles, versions; JSON values.
+    """
+
+    space: str
+    options: Mapping[str, Any]
+    choices: tuple[Choice, ...]
+    answers: tuple[Answer, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What was promised of a choice for a budget, and what was measured on `device`.
+
+    `met`: whether everything that was measured keeps the budget. `grade`: of the latency. `step`:
+    of the supernet whose weights were used.
+    """
+
+    digest: str
+    budget: str
+    predicted: Mapping[str, Estimate]
+    measured: Mapping[str, float]
+    settings: Mapping[str, Any] | None
+    met: bool
+    device: str
+    grade: str | None
+    step: int
+
+
+def arch_of(front: Front, choice: int) -> Arch:
+    """Return the architecture of a choice of a front."""
+    return space(front.space, **front.options).arch(front.choices[choice].genes)
+
+
+def write_front(run: Run, front: Front) -> Path:
+    """Write the front of a run and return the file."""
+    path = run.folder / FOLDER / FRONT_FILE
+    write_json(
+        path,
+        FRONT_SCHEMA,
+        {
+            "space": front.space,
+            "options": dict(front.options),
+            "created": front.created,
+            "provenance": dict(front.provenance),
+            "answers": [asdict(answer) for answer in front.answers],
+            "choices": [asdict(choice) for choice in front.choices],
+        },
+    )
+    return path
+
+
+def read_front(path: Path) -> Front:
+    """Return the front in a file."""
+    document = read_json(path, FRONT_SCHEMA)
+    try:
+        front = Front(
+            space=str(document["space"]),
+            options=dict(document["options"]),
+            choices=tuple(_choice(entry) for entry in document["choices"]),
+            answers=tuple(_answer(entry) for entry in document["answers"]),
+            provenance=dict(document["provenance"]),
+            created=str(document["created"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path}: incomplete front ({error!r})", "hwnas search") from error
+    _check(front, str(path))
+    return front
+
+
+def latest_front(run: Run) -> Front:
+    """Return the front that was found last in a run."""
+    path = run.folder / FOLDER / FRONT_FILE
+    if not path.is_file():
+        raise HwnasError(
+            f"{run.folder}: nothing has been searched yet ({FOLDER}/{FRONT_FILE} is missing)",
+            f"hwnas search --run {run.folder}",
+        )
+    front = read_front(path)
+    if front.space != run.space:
+        raise FormatError(f"{path}: is of space {front.space!r}, expected {run.space!r}")
+    return front
+
+
+def add_verified(run: Run, entries: list[Verified]) -> None:
+    """Append what was verified to the journal of a run, leaving out what it already holds."""
+    path = run.folder / FOLDER / VERIFIED_FILE
+    known = read_verified(run)
+    with Journal(path) as journal:
+        if path.stat().st_size == 0:
+            journal.append(VERIFIED_SCHEMA.stamp({}))
+        for entry in entries:
+            if entry not in known:
+                journal.append(asdict(entry))
+
+
+def read_verified(run: Run) -> list[Verified]:
+    """Return what was verified in a run, in that order."""
+    path = run.folder / FOLDER / VERIFIED_FILE
+    if not path.exists():
+        return []
+    header, *lines = read_journal(path) or [{}]
+    if not header:
+        return []
+    VERIFIED_SCHEMA.check(header, str(path))
+    found = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            predicted = {name: _estimate(entry) for name, entry in line["predicted"].items()}
+            found.append(Verified(**{**line, "predicted": predicted}))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path}, line {number}: not a verification ({error!r})") from error
+    return found
+
+
+def _choice(entry: Mapping[str, Any]) -> Choice:
+    settings = entry["settings"]
+    return Choice(
+        digest=str(entry["digest"]),
+        genes=dict(entry["genes"]),
+        predicted={name: _estimate(values) for name, values in entry["predicted"].items()},
+        costs={name: _number(value) for name, value in entry["costs"].items()},
+        settings=None if settings is None else dict(settings),
+    )
+
+
+def _estimate(values: Mapping[str, Any]) -> Estimate:
+    return Estimate(**{end: _number(values[end]) for end in ("mean", "low", "high")})
+
+
+def _number(value: Any) -> float:  # noqa: ANN401 - parsed JSON
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def _answer(entry: Mapping[str, Any]) -> Answer:
+    return Answer(
+        budget=str(entry["budget"]),
+        recommended=_index(entry["recommended"]),
+        knee=_index(entry["knee"]),
+        reason=str(entry["reason"]),
+        feasible=int(entry["feasible"]),
+        listed=tuple(int(index) for index in entry["listed"]),
+    )
+
+
+def _index(value: Any) -> int | None:  # noqa: ANN401 - parsed JSON
+    return None if value is None else int(value)
+
+
+def _check(front: Front, origin: str) -> None:
+    for choice in front.choices:
+        if choice.digest != digest({"space": front.space, "genes": choice.genes}):
+            raise FormatError(f"{origin}: the digest {choice.digest[:12]} is not that of its genes")
+    for answer in front.answers:
+        for index in (answer.recommended, answer.knee, *answer.listed):
+            if index is not None and not 0 <= index < len(front.choices):
+                raise FormatError(
+                    f"{origin}: an answer names choice {index}; there are {len(front.choices)}"
+                )
