@@ -17,6 +17,7 @@ _BASE = {
     "filelock": "filelock",
     "numpy": "numpy",
     "onnxruntime": "onnxruntime",
+    "pillow": "PIL",
     "platformdirs": "platformdirs",
     "psutil": "psutil",
     "pydantic": "pydantic",

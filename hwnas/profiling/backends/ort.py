@@ -68,8 +68,8 @@ class OnnxRuntime:
             else:
                 opened = DeviceSession(session=session, feeds=feeds)
             opened.run()
-        except _refusals() as error:
-            reason = _first_line(error)
+        except refusals() as error:
+            reason = first_line(error)
             raise HwnasError(f"onnxruntime cannot run {path.name}: {reason}") from error
         return opened
 
@@ -133,8 +133,8 @@ def open_session(
     providers = [provider] if provider == CPU else [provider, CPU]
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except _refusals() as error:
-        raise HwnasError(f"onnxruntime cannot load {path.name}: {_first_line(error)}") from error
+    except refusals() as error:
+        raise HwnasError(f"onnxruntime cannot load {path.name}: {first_line(error)}") from error
 
 
 def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is untyped
@@ -147,7 +147,8 @@ def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onn
     return feeds
 
 
-def _refusals() -> tuple[type[Exception], ...]:
+def refusals() -> tuple[type[Exception], ...]:
+    """Return what onnxruntime raises for a model or an input that it cannot use."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return (
@@ -161,5 +162,6 @@ def _refusals() -> tuple[type[Exception], ...]:
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return an error of the runtime in one line."""
     return (str(error).strip().splitlines() or ["no reason given"])[0][:300]
