@@ -14,11 +14,14 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hwnas.errors import HwnasError, UsageError
+from hwnas.io.preprocessing import in_mode
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 GREY_MEAN = (0.449,)
 GREY_STD = (0.226,)
+
+_MODES = {1: "L", 3: "RGB"}
 
 PartName = Literal["train", "heldout", "test"]
 Amount = Annotated[float, Field(gt=0)] | None
@@ -103,7 +106,7 @@ class FileImages:
         path = self.path(index)
         try:
             with Image.open(path) as image:
-                return _converted(image, self.channels)
+                return in_mode(image, _MODES[self.channels])
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise unreadable(path, error) from error
 
@@ -121,21 +124,12 @@ class MapImages:
         """Return one image, decoded; raises HwnasError naming the data set and the index."""
         source = int(self.indices[index])
         try:
-            return _converted(self.load(source), self.channels)
+            return in_mode(self.load(source), _MODES[self.channels])
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise unreadable(f"{self.name}, image {source}", error) from error
 
 
 Images = MemoryImages | FileImages | MapImages
-
-
-def _converted(image: Image.Image, channels: int) -> Image.Image:
-    """Return the image with 8 bits per channel; Pillow alone would clip deeper ones to white."""
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode in ("I", "F"):
-        raise ValueError("it has 32 bits per pixel, of which no range is known")
-    return image.convert("RGB" if channels == 3 else "L")
 
 
 def unreadable(what: object, error: Exception) -> HwnasError:
