@@ -53,12 +53,42 @@ def profile(
     when more than a tenth of the jobs failed.
     """
     options = options or Options()
+    with alone_on_device(options):
+        outcome = profile_alone(
+            jobs,
+            provide=provide,
+            output=output,
+            provide_module=provide_module,
+            options=options,
+            progress=progress,
+        )
+    check_failures(outcome.failed, len(jobs), output)
+    return outcome
+
+
+@contextmanager
+def alone_on_device(options: Options) -> Iterator[None]:
+    """Keep other profilers off this device."""
+    fingerprint = machine.device().fingerprint
+    with device_lock(fingerprint, folder=options.lock_folder):
+        yield
+
+
+def profile_alone(
+    jobs: Sequence[Job],
+    *,
+    provide: Provide,
+    output: Path,
+    provide_module: Provide | None = None,
+    options: Options,
+    progress: Callable[[Progress], None] | None = None,
+) -> Outcome:
+    """Measure as `profile` does, for who holds the device; however many fail."""
     makers = {"onnx": provide, "module": provide_module or provide}
     versions = _versions(jobs)
     device = machine.device(name=options.device_name)
     with ExitStack() as stack:
-        stack.enter_context(device_lock(device.fingerprint, folder=options.lock_folder))
-        known = _known(output, device.fingerprint)
+        known = known_profile(output, device.fingerprint)
         todo = _missing(jobs, known, options)
         state = preflight(todo, options=options)
         if state.refusals and not options.force and todo:
@@ -70,20 +100,18 @@ def profile(
         writer = stack.enter_context(ProfileWriter(output, header))
         bench = stack.enter_context(_bench(makers, options, state, versions, known))
         _run_all(todo, bench, writer, progress)
-    failed = _count_failed(jobs, read_profile(output))
-    outcome = Outcome(
+    return Outcome(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
-        failed=failed,
+        failed=_count_failed(jobs, read_profile(output)),
         build_s=bench.build_s,
         measure_s=bench.measure_s,
         preflight=state,
     )
-    _check_failures(failed, len(jobs), output)
-    return outcome
 
 
-def _check_failures(failed: int, jobs: int, output: Path) -> None:
+def check_failures(failed: int, jobs: int, output: Path) -> None:
+    """Raise HwnasError when more than a tenth of the measurements failed."""
     if failed > FAILED_SHARE * jobs:
         raise HwnasError(
             f"{failed} of {jobs} measurements failed (accepted: a tenth); all are recorded "
@@ -152,8 +180,11 @@ def _header(device: Device, versions: dict[str, str], options: Options) -> Heade
     )
 
 
-def _known(output: Path, fingerprint: str) -> Profile | None:
-    """Return what was measured earlier. A file that ends in its first line holds nothing."""
+def known_profile(output: Path, fingerprint: str) -> Profile | None:
+    """Return what was measured earlier. A file that ends in its first line holds nothing.
+
+    Raises HwnasError for the profile of another device.
+    """
     if not output.exists() or b"\n" not in output.read_bytes():
         return None
     known = read_profile(output)
@@ -169,6 +200,13 @@ def _missing(jobs: Sequence[Job], known: Profile | None, options: Options) -> li
     there = dict(known.records) if known else {}
     if options.retry_failures:
         there = {key: record for key, record in there.items() if record.failure is None}
+    if options.again is not None:
+        worse = options.again
+        there = {
+            key: record
+            for key, record in there.items()
+            if record.failure is not None or (record.grade or "A") < worse
+        }
     unique = {job.key: job for job in jobs}
     return [job for key, job in unique.items() if key not in there]
 

@@ -7,7 +7,15 @@ from pathlib import Path
 from hwnas.profiling.backends import BuildCall
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.measure import Plan
-from hwnas.profiling.records import ArchJson, Key, Privilege, Record, Settings, record_key
+from hwnas.profiling.records import (
+    ArchJson,
+    Grade,
+    Key,
+    Privilege,
+    Record,
+    Settings,
+    record_key,
+)
 
 # Makes the model of an architecture: an ONNX file's content or path, or how to build a module.
 Provide = Callable[[ArchJson, Settings], bytes | Path | BuildCall]
@@ -29,10 +37,14 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How to profile. `force` measures on a busy machine; `retry_failures` tries failures again."""
+    """How to profile. `force` measures on a busy machine; `retry_failures` tries failures again.
+
+    `again`: also what is graded so or worse; of two records the better graded one counts.
+    """
 
     force: bool = False
     retry_failures: bool = False
+    again: Grade | None = None
     memory: bool = True
     timeout_s: float = 60.0
     throughput_s: float = 2.0

@@ -3,7 +3,9 @@ import dataclasses
 import pytest
 
 from hwnas.profiling.driver import _baselines as baselines
+from hwnas.profiling.driver import _missing as missing
 from hwnas.profiling.driver import grid, preflight
+from hwnas.profiling.jobs import Options
 from hwnas.profiling.profiles import Profile, best_records
 from hwnas.profiling.records import Device, Header, Latency, Record, Settings
 
@@ -79,3 +81,11 @@ def test_baselines_are_not_taken_from_other_conditions(changes):
 
 def test_a_new_profile_has_no_baseline():
     assert baselines(None, "fifo") == {}
+
+
+def test_what_is_graded_so_or_worse_is_measured_again():
+    jobs = grid(ARCHS)
+    known = profile_of(record(0, grade="A"), record(1, grade="C"), record(2, grade="D"))
+    assert missing(jobs, known, Options()) == []
+    assert [job.arch for job in missing(jobs, known, Options(again="C"))] == ARCHS[1:]
+    assert [job.arch for job in missing(jobs, known, Options(again="D"))] == ARCHS[2:]
