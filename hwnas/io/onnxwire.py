@@ -20,7 +20,8 @@ _MODEL_GRAPH, _MODEL_OPSET, _MODEL_METADATA, _MODEL_FUNCTION = 7, 8, 14, 25
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OPERATOR, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_NAME, _ATTRIBUTE_INT = 1, 3
-_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = (5, 10), (6, 11)
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
+_GRAPH_SPARSE, _SPARSE_TENSORS = 15, (1, 2)
 _FUNCTION_NODE, _ENTRY_KEY, _ENTRY_VALUE = 7, 1, 2
 _DIMS, _TYPE, _FLOATS, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 4, 8, 9, 13, 14
 
@@ -177,6 +178,8 @@ def _external_in_graph(graph: memoryview) -> set[str]:
             found |= _external_in_tensor(field.payload)
         elif field.number == _GRAPH_NODE:
             found |= _external_in_node(field.payload)
+        elif field.number == _GRAPH_SPARSE:
+            found |= _external_in_sparse(field.payload)
     return found
 
 
@@ -190,7 +193,14 @@ def _external_in_node(node: memoryview) -> set[str]:
                 found |= _external_in_tensor(part.payload)
             elif part.number in _ATTRIBUTE_GRAPHS:
                 found |= _external_in_graph(part.payload)
+            elif part.number in _ATTRIBUTE_SPARSE:
+                found |= _external_in_sparse(part.payload)
     return found
+
+
+def _external_in_sparse(tensor: memoryview) -> set[str]:
+    parts = [part.payload for part in fields(tensor) if part.number in _SPARSE_TENSORS]
+    return set().union(*map(_external_in_tensor, parts))
 
 
 def _external_in_tensor(tensor: memoryview) -> set[str]:
