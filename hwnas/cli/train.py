@@ -57,13 +57,13 @@ def train(
         raise UsageError(f"{folder} is not empty", "leave out --no-resume, or choose another --run")
     settings = read_recipe(source, assignments)
     last: dict[str, float] = {}
-    with _stop_flag() as stop:
+    with stop_flag() as stop:
         run = train_run(
             folder,
             settings,
             start=start,
             note=output.note,
-            watch=_watcher(output, last),
+            watch=training_watcher(output, last),
             stop=stop,
         )
     if run is None:
@@ -94,7 +94,7 @@ def _last_accuracy(events: Path) -> dict[str, float]:
 
 
 @contextmanager
-def _stop_flag() -> Iterator[Callable[[], bool]]:
+def stop_flag() -> Iterator[Callable[[], bool]]:
     """Let the first interrupt end training after the present step; a second one ends it now."""
     asked: list[int] = []
 
@@ -111,7 +111,8 @@ def _stop_flag() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _watcher(output: Output, last: dict[str, float]) -> "Callable[[Progress], None]":
+def training_watcher(output: Output, last: dict[str, float]) -> "Callable[[Progress], None]":
+    """Return what shows the progress of a training and keeps the last accuracies in `last`."""
     on_terminal = sys.stderr.isatty()
     shown = [0.0]
 

@@ -51,6 +51,20 @@ VERBS: dict[str, Verb] = {
         "they are.",
         needs=("sklearn",),
     ),
+    "extract": Verb(
+        target="hwnas.cli.extract:extract",
+        help="Cut a subnet out of a run's supernet, calibrated, measured and proved.",
+        needs=("torch", "timm"),
+    ),
+    "finetune": Verb(
+        target="hwnas.cli.finetune:finetune",
+        help="Train an extracted subnet further, or from scratch.",
+        needs=("torch", "timm"),
+    ),
+    "validate": Verb(
+        target="hwnas.cli.validate:validate",
+        help="Check an exported model: outputs, accuracy, latency, memory, size.",
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",

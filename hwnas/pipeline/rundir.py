@@ -65,7 +65,7 @@ def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
         space=of.name,
         options=dict(of.options),
         origin=dict(origin),
-        versions=_versions(),
+        versions=recorded_versions(),
         host={"system": platform.system(), "machine": platform.machine()},
     )
     if folder.exists() and not folder.is_dir():
@@ -136,12 +136,17 @@ def latest_step(run: Run) -> int:
     return int(match[1])
 
 
+def supernet_file(run: Run, *, step: int | None = None) -> Path:
+    """Return the file of the weights after `step` steps (default: the newest)."""
+    step = latest_step(run) if step is None else step
+    return run.folder / SUPERNET_FOLDER / f"step-{step}.safetensors"
+
+
 def load_supernet(run: Run, *, step: int | None = None) -> "Supernet":
     """Return the supernet of a run after `step` steps (default: the newest), evaluating."""
     from hwnas.supernet import Supernet
 
-    step = latest_step(run) if step is None else step
-    path = run.folder / SUPERNET_FOLDER / f"step-{step}.safetensors"
+    path = supernet_file(run, step=step)
     arrays, metadata = read_tensors(path)
     described = SUPERNET_SCHEMA.check(_description(metadata), str(path))
     if described.get("space") != run.space:
@@ -202,7 +207,8 @@ def _described(run: Run) -> str:
     return ", ".join([run.space, *(f"{key} {value}" for key, value in run.origin.items())])
 
 
-def _versions() -> dict[str, str]:
+def recorded_versions() -> dict[str, str]:
+    """Return the versions of what decides results, as files that are written record them."""
     versions = {"python": platform.python_version()}
     for package in _RECORDED_PACKAGES:
         try:

@@ -7,6 +7,7 @@ after the checkpoint that a resumed run starts from are forgotten, because they 
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hwnas.io import Journal, digest, read_journal, read_tensors, write_atomic, 
 from hwnas.io.canonical import canonical_json
 from hwnas.pipeline.config import checked, to_toml
 from hwnas.pipeline.rundir import (
+    SUPERNET_FOLDER,
     Run,
     complete_run,
     create_run,
@@ -38,15 +40,15 @@ CONFIG_FILE, EVENTS_FILE, STATE_FOLDER = "config.toml", "events.jsonl", "trainin
 _FREE = {"process": {"checkpoint_seconds", "threads", "tensorboard"}, "data": {"workers"}}
 
 
-class RunKeeper:
-    """Keeps a training's checkpoints and events in a run folder."""
+class StateKeeper:
+    """Keeps a training's checkpoints and events in a folder."""
 
     def __init__(
-        self, run: Run, *, leads: bool, mirror: Callable[[Mapping[str, Any]], None]
+        self, folder: Path, *, leads: bool, mirror: Callable[[Mapping[str, Any]], None]
     ) -> None:
-        self._run, self._leads, self._mirror = run, leads, mirror
-        self._states = run.folder / STATE_FOLDER
-        self._events = run.folder / EVENTS_FILE
+        self._leads, self._mirror = leads, mirror
+        self._states = folder / STATE_FOLDER
+        self._events = folder / EVENTS_FILE
         self._journal: Journal | None = None
 
     def latest(self) -> Checkpoint | None:
@@ -66,8 +68,7 @@ class RunKeeper:
         return found
 
     def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
-        """Keep a checkpoint, and the weights that search will use."""
-        save_supernet(self._run, supernet, step=checkpoint.step)
+        """Keep a checkpoint."""
         name = f"step-{checkpoint.step}.safetensors"
         metadata = {
             "schema": "hwnas/training-state",
@@ -77,8 +78,7 @@ class RunKeeper:
         }
         write_tensors(self._states / name, checkpoint.arrays, metadata)
         write_atomic(self._states / "LATEST", name)
-        for folder in (self._states, self._run.folder / "supernet"):
-            _keep_newest(folder, 2)
+        _keep_newest(self._states, 2)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Keep one record of what happened."""
@@ -89,6 +89,11 @@ class RunKeeper:
         self._journal.append(dict(event))
         self._mirror(event)
 
+    def close(self) -> None:
+        """Close the log; its records are already on disk."""
+        if self._journal is not None:
+            self._journal.close()
+
     def _forget_events_after(self, step: int) -> None:
         if not self._events.exists():
             return
@@ -96,6 +101,23 @@ class RunKeeper:
         kept = [r for r in records if r["step"] < step + (r["kind"] != "step")]
         if len(kept) < len(records) or not self._events.read_bytes().endswith(b"\n"):
             write_atomic(self._events, "".join(canonical_json(r) + "\n" for r in kept))
+
+
+class RunKeeper(StateKeeper):
+    """Keeps a supernet's training in a run folder, and the weights that search will use."""
+
+    def __init__(
+        self, run: Run, *, leads: bool, mirror: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        super().__init__(run.folder, leads=leads, mirror=mirror)
+        self._run = run
+
+    def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
+        """Keep a checkpoint, and the weights that search will use."""
+        # The weights first: whoever finds the checkpoint finds them, too.
+        save_supernet(self._run, supernet, step=checkpoint.step)
+        super().save(checkpoint, supernet)
+        _keep_newest(self._run.folder / SUPERNET_FOLDER, 2)
 
 
 def train_run(
@@ -114,7 +136,7 @@ def train_run(
     `start` is a run or a file whose weights training starts from; `note` is told what a person
     should know.
     """
-    device = _device(recipe)
+    device = device_of(recipe)
     if recipe.process.threads is not None:
         torch.set_num_threads(recipe.process.threads)
     with ranks(device) as here:
@@ -130,18 +152,14 @@ def train_run(
             note(remark)
         training = prepare(recipe, data, supernet, device=device, ranks=here)
         keeper = RunKeeper(run, leads=here.leads, mirror=_mirror(run, recipe, here))
-        train(
-            training,
-            keeper,
-            watch=watch if here.leads else _unseen,
-            stop=stop,
-        )
+        with closing(keeper):
+            train(training, keeper, watch=watch if here.leads else _unseen, stop=stop)
         return complete_run(run) if here.leads else None
 
 
 def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
     if here.leads:
-        origin = {"recipe": digest(_binding(recipe)), "start": start or ""}
+        origin = {"recipe": digest(binding(recipe)), "start": start or ""}
         config = folder / CONFIG_FILE
         if (folder / "run.json").exists():
             _check_same(folder, recipe, origin)
@@ -160,8 +178,8 @@ def _check_same(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> None
     if config.exists():
         import tomllib
 
-        before = _binding(checked(tomllib.loads(config.read_text()), str(config)))
-        now = _binding(recipe)
+        before = binding(checked(tomllib.loads(config.read_text()), str(config)))
+        now = binding(recipe)
         differing = [
             f"{section}.{key}"
             for section, values in now.items()
@@ -174,7 +192,7 @@ def _check_same(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> None
     )
 
 
-def _binding(recipe: Recipe) -> dict[str, Any]:
+def binding(recipe: Recipe) -> dict[str, Any]:
     """Return what two sessions of one run must agree on."""
     document = recipe.model_dump(mode="json")
     return {
@@ -199,7 +217,8 @@ def _source(start: str) -> Supernet:
     return nasvit.read(path)
 
 
-def _device(recipe: Recipe) -> torch.device:
+def device_of(recipe: Recipe) -> torch.device:
+    """Return the device that a recipe asks for."""
     wanted = recipe.process.device
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

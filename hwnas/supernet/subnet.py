@@ -24,10 +24,13 @@ def save_subnet(network: PlainNetwork, of: Space, arch: Arch, folder: Path) -> N
     write_json(folder / ARCH_FILE, SUBNET_SCHEMA, content)
 
 
-def load_subnet(folder: Path) -> PlainNetwork:
-    """Return the plain network of a folder, in evaluation mode."""
-    document = read_json(folder / ARCH_FILE, SUBNET_SCHEMA)
-    of, arch = _arch_of(document, folder / ARCH_FILE)
+def load_subnet(folder: Path | str) -> PlainNetwork:
+    """Return the plain network of a folder, in evaluation mode.
+
+    A network without running statistics normalises by those of each batch.
+    """
+    folder = Path(folder)
+    of, arch = read_arch(folder)
     arrays, metadata = read_tensors(folder / WEIGHTS_FILE)
     if metadata.get("arch") != arch.digest:
         raise FormatError(f"{folder / WEIGHTS_FILE}: holds another architecture's weights")
@@ -43,7 +46,10 @@ def load_subnet(folder: Path) -> PlainNetwork:
     return network.eval()
 
 
-def _arch_of(document: dict[str, Any], path: Path) -> tuple[Space, Arch]:
+def read_arch(folder: Path | str) -> tuple[Space, Arch]:
+    """Return the space, with its options, and the architecture of the subnet in a folder."""
+    path = Path(folder) / ARCH_FILE
+    document: dict[str, Any] = read_json(path, SUBNET_SCHEMA)
     arch = document.get("arch")
     if not isinstance(arch, dict) or not isinstance(arch.get("space"), str):
         raise FormatError(f"{path}: has no architecture")

@@ -33,7 +33,10 @@ def calibration_images(data: Data, recipe: Recipe) -> list[Tensor]:
 def subnet_accuracies(
     supernet: Supernet, data: Data, recipe: Recipe, *, device: torch.device, ranks: Ranks
 ) -> dict[str, float]:
-    """Return top-1 accuracies of the smallest, the largest and some random subnets."""
+    """Return top-1 accuracies of the smallest, the largest and some random subnets.
+
+    A space of one architecture has just one: "subnet".
+    """
     space = supernet.space
     drawn = space.sample(
         recipe.evaluation.random_subnets,
@@ -41,6 +44,8 @@ def subnet_accuracies(
     )
     named = {"smallest": space.smallest(), "largest": space.largest()}
     named.update({f"random {index}": arch for index, arch in enumerate(drawn)})
+    if space.count() == 1:
+        named = {"subnet": space.largest()}
     values = accuracies(supernet, list(named.values()), data, recipe, device=device, ranks=ranks)
     return dict(zip(named, values, strict=True))
 

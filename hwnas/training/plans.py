@@ -62,6 +62,12 @@ def sandwich(space: Space, *, random: int, distils: bool) -> Plan:
     return plan
 
 
+def alone(space: Space) -> Plan:
+    """Return the plan of a space of one architecture: it learns from labels, or the teacher."""
+    task = Task(arch=space.largest(), role="subnet", is_supernet=True)
+    return lambda _moment: (task,)
+
+
 def single_path(space: Space) -> Plan:
     """Return the plan of AutoFormer and SPOS: one uniformly drawn subnet, trained on labels."""
 

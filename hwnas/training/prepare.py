@@ -19,7 +19,14 @@ from hwnas.training.loop import Training
 from hwnas.training.losses import distillation
 from hwnas.training.merges import Merge
 from hwnas.training.optimise import Average, Cosine, LossScale, make_optimiser
-from hwnas.training.plans import Plan, complexity_aware, default_levels, sandwich, single_path
+from hwnas.training.plans import (
+    Plan,
+    alone,
+    complexity_aware,
+    default_levels,
+    sandwich,
+    single_path,
+)
 from hwnas.training.recipe import Recipe
 from hwnas.training.step import Stepper, StepSettings
 from hwnas.training.teachers import load_teacher
@@ -85,6 +92,8 @@ def prepare(
 def make_plan(recipe: Recipe, of: Space) -> Plan:
     """Return the plan of a recipe."""
     wanted = recipe.plan
+    if of.count() == 1:
+        return alone(of)
     if wanted.kind == "single-path":
         return single_path(of)
     if wanted.kind == "sandwich":

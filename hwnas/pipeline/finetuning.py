@@ -1,0 +1,224 @@
+"""Training one subnet further, or from scratch, by the machinery that trains supernets.
+
+A subnet is trained as the supernet of a space that has one architecture: recipe, loop, loaders,
+checkpoints and resuming are those of `hwnas train`. Until it is done the folder holds `training/`
+with the checkpoints and no card; `events.jsonl` stays.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hwnas.errors import FormatError, UsageError
+from hwnas.io import Schema, digest, read_json, write_atomic, write_json
+from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.rundir import RUN_FILE
+from hwnas.pipeline.sealing import CONFIG_FILE, Evidence, Origin, Subnet, check_fits, seal
+from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, binding, device_of
+from hwnas.spaces import Arch, Space
+from hwnas.spaces.restrict import restricted
+from hwnas.supernet import Supernet, load_subnet, read_arch, read_card
+from hwnas.supernet.card import CARD_FILE, Card
+from hwnas.training.data import load_data
+from hwnas.training.distributed import Ranks, ranks
+from hwnas.training.loop import Progress, Training, averaged_weights, train
+from hwnas.training.prepare import prepare
+from hwnas.training.recipe import Recipe
+
+TRAINING_SCHEMA = Schema(name="hwnas/subnet-training", version=1)
+TRAINING_FILE = "training.json"
+FINETUNED, SCRATCH = "fine-tuned", "from scratch"
+# Of the learning rate and the epochs of the recipe that trained the supernet.
+_RATE_SHARE, _EPOCHS_SHARE = 0.2, 0.25
+# With one subnet there is nothing to merge.
+_ONE_SUBNET = (
+    'merge.kind="sum"',
+    "merge.measure_conflicts_every=0",
+    'optimiser.clip="all"',
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watching:
+    """Who is told what goes on, and who may stop it."""
+
+    note: Callable[[str], None]
+    watch: Callable[[Progress], None]
+    stop: Callable[[], bool] = lambda: False
+
+
+def finetuning_recipe(
+    subnet: Path,
+    *,
+    recipe: str | None = None,
+    from_scratch: bool = False,
+    teacher: str | None = None,
+    assignments: Sequence[str] = (),
+) -> Recipe:
+    """Return the recipe to train the subnet in a folder by.
+
+    It is the supernet's, or `recipe`. Fine-tuning takes a fifth of its learning rate, a quarter
+    of its epochs and no warm-up; `assignments` such as `schedule.epochs=3` override everything.
+    """
+    own = subnet / CONFIG_FILE
+    if recipe is None and not own.is_file():
+        raise UsageError(
+            f"{subnet}: has no {CONFIG_FILE}, which says what data to train on",
+            "name a recipe with the data: --recipe my.toml",
+        )
+    source = recipe or str(own)
+    changes = list(_ONE_SUBNET)
+    if not from_scratch:
+        base = read_recipe(source)
+        epochs = max(1, round(base.schedule.epochs * _EPOCHS_SHARE))
+        changes += [
+            f"optimiser.lr={base.optimiser.lr * _RATE_SHARE!r}",
+            f"schedule.epochs={epochs}",
+            "schedule.warmup_epochs=0.0",
+        ]
+    if teacher is not None:
+        changes.append(f"losses.teacher.models=[{json.dumps(teacher)}]")
+    return read_recipe(source, [*changes, *assignments])
+
+
+def default_folder(subnet: Path, *, from_scratch: bool) -> Path:
+    """Return where the trained subnet goes unless somebody says otherwise."""
+    return subnet.with_name(f"{subnet.name}-{'scratch' if from_scratch else 'finetuned'}")
+
+
+def run_of(subnet: Path) -> Path | None:
+    """Return the run folder that a subnet lies in, if it does."""
+    run = subnet.resolve().parent.parent
+    return run if (run / RUN_FILE).is_file() else None
+
+
+def finetune(
+    subnet: Path,
+    recipe: Recipe,
+    *,
+    out: Path,
+    from_scratch: bool = False,
+    watching: Watching,
+) -> Subnet | None:
+    """Train the subnet in a folder by a recipe and write the result to `out`, like extracting does.
+
+    Goes on where an earlier session stopped; a finished one is returned as it is. Returns None in
+    the processes of a distributed training that do not lead.
+    """
+    base = read_card(subnet)
+    space, arch = read_arch(subnet)
+    binds = {
+        "how": SCRATCH if from_scratch else FINETUNED,
+        "base": base.weights,
+        "recipe": digest(binding(recipe)),
+    }
+    device = device_of(recipe)
+    if recipe.process.threads is not None:
+        torch.set_num_threads(recipe.process.threads)
+    with ranks(device) as here:
+        if device.type == "cuda":
+            device = torch.device("cuda", here.local_rank)
+        if here.leads and (done := _finished(out, binds)) is not None:
+            return Subnet(folder=out, card=done, is_new=False)
+        data = load_data(recipe.data)
+        for remark in data.notes if here.leads else ():
+            watching.note(remark)
+        single = _supernet_of_one(space, arch, recipe, None if from_scratch else subnet)
+        check_fits(single, data)
+        _begin(out, recipe, binds, here)
+        training = prepare(recipe, data, single, device=device, ranks=here)
+        keeper = StateKeeper(out, leads=here.leads, mirror=_unseen)
+        with closing(keeper):
+            watch = watching.watch if here.leads else _unseen
+            train(training, keeper, watch=watch, stop=watching.stop)
+        if not here.leads:
+            return None
+        return Subnet(folder=out, card=_finish(out, training, arch, base, binds))
+
+
+def _supernet_of_one(space: Space, arch: Arch, recipe: Recipe, source: Path | None) -> Supernet:
+    single = Supernet(restricted(space, arch), seed=recipe.process.seed)
+    if source is None:
+        return single
+    network = load_subnet(source)
+    with torch.no_grad():
+        for slot, block in single.at(arch).items():
+            weights = dict(network.blocks[slot].named_parameters())
+            for name, borrowed in block.named_parameters():
+                borrowed.copy_(weights[name])
+    return single
+
+
+def _begin(out: Path, recipe: Recipe, binds: Mapping[str, Any], here: Ranks) -> None:
+    if here.leads:
+        path = out / TRAINING_FILE
+        if path.is_file():
+            there = read_json(path, TRAINING_SCHEMA)
+            differing = [name for name, value in binds.items() if there.get(name) != value]
+            if differing:
+                raise UsageError(
+                    f"{out}: holds a training that differs in {', '.join(differing)}",
+                    "choose another folder with --out",
+                )
+        elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(
+                f"{out}: is neither empty nor a training that was interrupted",
+                "choose another folder with --out",
+            )
+        write_json(path, TRAINING_SCHEMA, dict(binds))
+        write_atomic(out / CONFIG_FILE, to_toml(recipe))
+    here.wait()
+
+
+def _finished(out: Path, binds: Mapping[str, Any]) -> Card | None:
+    if not (out / CARD_FILE).is_file():
+        return None
+    card = read_card(out)
+    trained = card.training or {}
+    if any(trained.get(name) != value for name, value in binds.items()):
+        raise UsageError(
+            f"{out}: holds a subnet that was trained otherwise, or not at all",
+            "choose another folder with --out",
+        )
+    return card
+
+
+def _finish(
+    out: Path, training: Training, arch: Arch, base: Card, binds: Mapping[str, Any]
+) -> Card:
+    recipe = training.recipe
+    steps = len(training.batches) * recipe.schedule.epochs
+    told = {
+        **binds,
+        "epochs": recipe.schedule.epochs,
+        "steps": steps,
+        "teacher": list(recipe.losses.teacher.models),
+        "accuracy_before": None if base.accuracy is None else base.accuracy.value,
+    }
+    evidence = Evidence(data=training.data, recipe=recipe, device=training.device)
+    origin = Origin(supernet=base.supernet, promised=base.promised, training=told)
+    with averaged_weights(training):
+        card = seal(out, training.supernet, arch, evidence=evidence, origin=origin)
+    shutil.rmtree(out / STATE_FOLDER, ignore_errors=True)
+    return card
+
+
+def _unseen(_: object) -> None:
+    return
+
+
+def teacher_in(run: Path | None, subnet: Path) -> Path:
+    """Return the run whose supernet's largest subnet is to teach; raises if there is none."""
+    found = run or run_of(subnet)
+    if found is None:
+        raise FormatError(
+            f"{subnet}: is in no run, so there is no supernet whose largest subnet could teach",
+            "--teacher NAME takes a timm model or the folder of a subnet",
+        )
+    return found

@@ -1,0 +1,186 @@
+"""Which subnet of a run is meant: by architecture, by digest, or by what a search answered."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hwnas.errors import UsageError
+from hwnas.io.units import DURATION_MS, parse
+from hwnas.pipeline.accuracies import read_accuracies
+from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, Answer, Front, arch_of, latest_front
+from hwnas.pipeline.rundir import Run, space_of
+from hwnas.profiling.profiles import read_profile
+from hwnas.profiling.sampling import read_archs
+from hwnas.spaces import Arch, Space
+
+SUBNETS_FOLDER = "subnets"
+_DIGEST = re.compile(r"[0-9a-f]{4,64}")
+_CLAUSES = re.compile(r"\s*[,;]\s*|\s+and\s+")
+_ACCEPTED = "a file, a digest, smallest, largest"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """A subnet of a run. `promised`: what a search predicted of it, for which budget."""
+
+    arch: Arch
+    promised: Mapping[str, Any] | None = None
+
+
+def select(
+    run: Run, *, arch: str | None = None, pick: str | None = None, latency: str | None = None
+) -> Selection:
+    """Return the subnet that is meant; without any wish the one that the search recommends.
+
+    `arch`: a file, a digest or the beginning of one, smallest, largest. `pick`: recommended, knee
+    or a number of the front's listing. `latency`: the budget whose answer is meant.
+    """
+    if arch is None:
+        return _picked(run, pick or "recommended", latency)
+    if pick is not None or latency is not None:
+        raise UsageError("an architecture is named, and a pick of the search, too", "leave out one")
+    found = _named(run, space_of(run), arch)
+    return Selection(arch=found, promised=_promise_of(run, found))
+
+
+# -- by architecture ----------------------------------------------------------------------------
+
+
+def _named(run: Run, space: Space, text: str) -> Arch:
+    if text in ("smallest", "largest"):
+        return space.smallest() if text == "smallest" else space.largest()
+    path = Path(text)
+    if path.is_dir():
+        path = path / "arch.json"
+    if path.is_file():
+        documents = read_archs(path)
+        if len(documents) != 1:
+            raise UsageError(
+                f"{path}: holds {len(documents)} architectures; accepted: one",
+                "name one by its digest: --arch DIGEST",
+            )
+        return space.arch_from_json(documents[0], str(path))
+    if not _DIGEST.fullmatch(text):
+        raise UsageError(
+            f"unknown architecture {text!r}; accepted: {_ACCEPTED}", "hwnas space sample --json"
+        )
+    found = {arch.digest: arch for arch in _known(run, space) if arch.digest.startswith(text)}
+    if not found:
+        raise UsageError(
+            f"no architecture known to {run.folder} has a digest that begins with {text}",
+            "give a file with its genes: --arch FILE",
+        )
+    if len(found) > 1:
+        shown = ", ".join(sorted(digest[:12] for digest in found)[:4])
+        raise UsageError(f"{len(found)} architectures begin with {text}: {shown}", "type more")
+    return next(iter(found.values()))
+
+
+def _known(run: Run, space: Space) -> Iterator[Arch]:
+    """Yield the architectures that a run knows of."""
+    yield from (space.smallest(), space.largest())
+    front = _front(run)
+    if front is not None:
+        yield from (arch_of(front, index) for index in range(len(front.choices)))
+    yield from (entry.arch for entry in read_accuracies(run))
+    for path in sorted((run.folder / SUBNETS_FOLDER).glob("*/arch.json")):
+        yield from (space.arch_from_json(document, str(path)) for document in read_archs(path))
+    for path in sorted((run.folder / "profiles").glob("*.jsonl")):
+        for record in read_profile(path).records.values():
+            if record.arch.get("space") == space.name:
+                yield space.arch_from_json(record.arch, str(path))
+
+
+# -- by what a search answered ------------------------------------------------------------------
+
+
+def _picked(run: Run, pick: str, latency: str | None) -> Selection:
+    front = latest_front(run)
+    answer = _answer(run, front, latency)
+    if pick == "recommended":
+        index = answer.recommended
+    elif pick == "knee":
+        index = answer.knee
+    else:
+        index = _numbered(answer, pick)
+    if index is None:
+        raise UsageError(
+            f"the search has nothing {pick} for {answer.budget or 'no budget'}: {answer.reason}",
+            "hwnas extract --pick N takes another of its listing",
+        )
+    return Selection(arch=arch_of(front, index), promised=_promise(front, index, answer))
+
+
+def _answer(run: Run, front: Front, latency: str | None) -> Answer:
+    known = ", ".join(answer.budget or "no budget" for answer in front.answers)
+    if latency is not None:
+        for answer in front.answers:
+            if _is_latency(answer.budget, latency):
+                return answer
+        raise UsageError(
+            f"{run.folder} has no answer for latency {latency}; there is one for: {known}",
+            f"hwnas search --run {run.folder} --latency {latency}",
+        )
+    if len(front.answers) != 1:
+        raise UsageError(
+            f"the search of {run.folder} has {len(front.answers)} answers ({known})",
+            "say which with --latency, or name an architecture with --arch",
+        )
+    return front.answers[0]
+
+
+def _is_latency(budget: str, wanted: str) -> bool:
+    """Return whether a budget such as `latency 25ms` limits latency to `wanted`."""
+    for clause in _CLAUSES.split(budget):
+        name, _, value = clause.partition(" ")
+        if name.partition(":")[0] == "latency" and _same(value, wanted):
+            return True
+    return False
+
+
+def _same(one: str, other: str) -> bool:
+    if one.strip() == other.strip():
+        return True
+    try:
+        return parse(one, DURATION_MS) == parse(other, DURATION_MS)
+    except UsageError:  # shares and ranges are compared as they are typed
+        return False
+
+
+def _numbered(answer: Answer, text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"--pick {text!r}; accepted: recommended, knee, or a number from 1")
+    number = int(text)
+    if not 1 <= number <= len(answer.listed):
+        raise UsageError(
+            f"--pick {number}; the search lists 1 to {len(answer.listed)} for "
+            f"{answer.budget or 'no budget'}"
+        )
+    return answer.listed[number - 1]
+
+
+def _promise_of(run: Run, arch: Arch) -> Mapping[str, Any] | None:
+    front = _front(run)
+    if front is None:
+        return None
+    for index, choice in enumerate(front.choices):
+        if choice.digest == arch.digest:
+            return _promise(front, index, None)
+    return None
+
+
+def _promise(front: Front, index: int, answer: Answer | None) -> dict[str, Any]:
+    choice = front.choices[index]
+    return {
+        "budget": answer.budget if answer else "",
+        "predicted": {name: asdict(value) for name, value in choice.predicted.items()},
+        "costs": dict(choice.costs),
+        "settings": None if choice.settings is None else dict(choice.settings),
+        "searched": front.created,
+    }
+
+
+def _front(run: Run) -> Front | None:
+    return latest_front(run) if (run.folder / FOLDER / FRONT_FILE).is_file() else None
