@@ -32,6 +32,11 @@ VERBS: dict[str, Verb] = {
         help="Train a supernet by RECIPE.",
         needs=("torch", "timm"),
     ),
+    "run": Verb(
+        target="hwnas.cli.run:run",
+        help="Train, profile, fit, search, export, validate and report by RECIPE.",
+        needs=("torch", "timm", "sklearn", "onnx"),
+    ),
     "profile": Verb(
         target="hwnas.cli.profile:profile",
         help="Measure architectures on this machine, those of a PACK or of a --space.",

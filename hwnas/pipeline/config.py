@@ -5,14 +5,38 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from hwnas.errors import FormatError, UsageError, unknown_name
-from hwnas.training.recipe import Recipe
+from hwnas.training.recipe import Count, Settings
+from hwnas.training.recipe import Recipe as TrainingRecipe
 
 _HINT = "`hwnas init` writes a recipe with every key explained"
+
+
+class DeploySettings(Settings):
+    """What `hwnas run` does with the trained supernet."""
+
+    latency: tuple[str, ...] = Field(
+        ("40%", "60%", "80%"), min_length=1, description="budgets, as for hwnas search --latency"
+    )
+    models: Count = Field(50, description="architectures whose latency is measured")
+    accuracies: int = Field(60, ge=10, description="subnets whose accuracy is measured")
+    threads: tuple[Count, ...] = (1,)
+    precisions: tuple[str, ...] = ("fp32",)
+    backends: tuple[str, ...] = ("onnxruntime",)
+    verify: Count = Field(3, description="subnets per budget that are built and measured")
+    min_accuracy: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="of the exported models on the test images; 0: any"
+    )
+
+
+class Recipe(TrainingRecipe):
+    """A whole recipe: training, and what comes after it."""
+
+    deploy: DeploySettings = DeploySettings()
 
 
 def recipe_names() -> list[str]:

@@ -1,0 +1,188 @@
+"""`hwnas run`: from a recipe to validated models and a report, one verb for all of them."""
+
+import ctypes
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hwnas.cli.output import Output, table, verb_options
+from hwnas.cli.progress import clock
+from hwnas.errors import HwnasError
+
+if TYPE_CHECKING:
+    from hwnas.pipeline.stages import Command, Step
+
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PATIENCE_S = 30.0
+
+
+class StageError(HwnasError):
+    """A stage failed; it has said why itself."""
+
+    def __init__(self, stage: str, exit_code: int) -> None:
+        super().__init__(
+            f"stage {stage} failed", "the same command goes on there once that is mended"
+        )
+        self.exit_code = exit_code
+
+
+@click.command()
+@click.argument("recipe", metavar="RECIPE")
+@click.option("--run", "--out", "folder", type=click.Path(path_type=Path), metavar="RUN",
+              help="The run folder, new or to go on with.  [default: runs/RECIPE]")  # fmt: skip
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
+              help="Override a value of the recipe, for example deploy.models=30.")  # fmt: skip
+@click.option("--from", "start", metavar="STAGE",
+              help="Do this stage and all after it again.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
+@verb_options
+def run(
+    output: Output,
+    *,
+    recipe: str,
+    folder: Path | None,
+    assignments: tuple[str, ...],
+    start: str | None,
+    dry_run: bool,
+) -> None:
+    """Train, profile, fit, search, export, validate and report by RECIPE.
+
+    A stage whose inputs have not changed is skipped; interrupted or killed, the same command
+    goes on. Section [deploy] of the recipe says what happens after training.
+    """
+    from hwnas.pipeline.config import read_recipe
+    from hwnas.pipeline.stages import plan, run_stages, stages_of
+
+    folder = folder or Path("runs") / Path(recipe).stem
+    stages = stages_of(read_recipe(recipe, assignments), recipe, folder, assignments)
+    steps = plan(stages, folder, start=start)
+    if dry_run:
+        _show_plan(output, recipe, assignments, steps)
+        return
+    seconds = _estimates(output, recipe, assignments) if any(step.due for step in steps) else {}
+    progress = _Overall(output, seconds, [step.stage.name for step in steps if step.due])
+    begun = time.monotonic()
+    run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
+    _conclude(output, folder, time.monotonic() - begun)
+
+
+def _show_plan(
+    output: Output, recipe: str, assignments: Sequence[str], steps: "Sequence[Step]"
+) -> None:
+    from hwnas.pipeline.config import read_recipe
+    from hwnas.pipeline.estimates import estimate
+    from hwnas.training.process import tune_process
+
+    tune_process()
+    found = estimate(read_recipe(recipe, assignments), note=output.note)
+    due = [step for step in steps if step.due]
+    total = sum(found.seconds[step.stage.name] for step in due)
+    rows = [
+        [step.stage.name, clock(found.seconds[step.stage.name]) if step.due else "-", step.why]
+        for step in steps
+    ]
+    commands = [f"  hwnas {' '.join(command)}" for step in due for command in step.stage.commands]
+    disk = f"{found.disk_bytes / 1e6:.0f} MB"
+    text = [table(["stage", "time", "why"], rows, right=(1,)), "",
+            f"about {clock(total)} in all, and {disk} on disk", "", *commands]  # fmt: skip
+    document = {
+        "stages": [
+            {"name": step.stage.name, "due": step.due, "why": step.why,
+             "seconds": round(found.seconds[step.stage.name], 1),
+             "commands": [["hwnas", *command] for command in step.stage.commands]}
+            for step in steps
+        ],
+        "seconds": round(total, 1),
+        "disk_bytes": found.disk_bytes,
+    }  # fmt: skip
+    output.result(document, "\n".join(text))
+
+
+def _estimates(output: Output, recipe: str, assignments: Sequence[str]) -> dict[str, float]:
+    """Return seconds by stage, calibrated in a process of its own: this one stays small."""
+    sets = [part for assignment in assignments for part in ("--set", assignment)]
+    command = [*_HWNAS, "run", recipe, *sets, "--run", "none", "--dry-run", "--json", "--quiet"]
+    output.note("finding out how long it will take here")
+    done = subprocess.run(  # noqa: S603 - our own verb
+        command, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise StageError("calibration", done.returncode)
+    return {stage["name"]: stage["seconds"] for stage in json.loads(done.stdout)["stages"]}
+
+
+class _Overall:
+    """Tells which stage begins and how long all that is left will take."""
+
+    def __init__(self, output: Output, seconds: Mapping[str, float], due: Sequence[str]) -> None:
+        self._output, self._seconds, self._left = output, seconds, list(due)
+
+    def __call__(self, step: "Step") -> None:
+        name = step.stage.name
+        head = f"[{step.number}/{step.total}] {name}"
+        if not step.due:
+            self._output.note(f"{head}: skipped, {step.why}")
+            return
+        after = [other for other in self._left if other != name]
+        left = sum(self._seconds.get(other, 0.0) for other in (name, *after))
+        here = clock(self._seconds.get(name, 0.0))
+        self._output.note(f"\n{head}: about {here}, {clock(left)} left in all ({step.why})")
+        self._left = after
+
+
+_HWNAS = (sys.executable, "-m", "hwnas")
+
+
+def _launcher(output: Output) -> "Callable[[Command], None]":
+    flags = ["--quiet"] if output.quiet else []
+
+    def launch(command: "Command") -> None:
+        output.note(f"$ hwnas {' '.join(command)}")
+        child = subprocess.Popen(  # noqa: S603 - our own verbs
+            [*_HWNAS, *command, *flags],
+            # Results of stages are news here; the result of this verb is the summary at the end.
+            stdout=sys.stderr if not output.quiet else subprocess.DEVNULL,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+        )
+        code = _waited(child)
+        if code:
+            raise StageError(command[0], code if code > 0 else 128 - code)
+
+    return launch
+
+
+def _waited(child: "subprocess.Popen[bytes]") -> int:
+    """Return the exit code of a child; an interrupt is for the child to end by."""
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        raise
+
+
+def _die_with_parent() -> None:
+    """Let the kernel interrupt a stage when this process is killed, however that happens."""
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGTERM)
+
+
+def _conclude(output: Output, folder: Path, seconds: float) -> None:
+    document: dict[str, Any] = {"run": str(folder), "seconds": round(seconds, 1),
+                                "report": str(folder / "report.html"),
+                                "artifacts": str(folder / "artifacts")}  # fmt: skip
+    output.result(
+        document,
+        f"\n{folder}: done in {clock(seconds)}; models in {folder / 'artifacts'}, "
+        f"report in {folder / 'report.html'}",
+    )

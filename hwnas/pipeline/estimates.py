@@ -1,0 +1,156 @@
+"""How long a recipe's stages will take here and what they leave on disk, from a short calibration.
+
+A few training steps, two subnets evaluated and two models measured are timed; the rest is counting.
+What cannot be timed before there are weights (search, export) is derived from those.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.training_run import device_of
+from hwnas.spaces import Space
+
+if TYPE_CHECKING:
+    from hwnas.training.loop import Training
+
+_WARM_UP, _TIMED = 2, 6
+_EVALUATED = 1024
+_PROCESS_SECONDS = 3.0  # a verb that needs torch: interpreter and imports
+_CHECKPOINTS = 2
+_TRAINING_STATE = 4  # weights, two moments of AdamW, and the copy that search uses
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimates:
+    """Seconds by stage, and bytes in the run folder."""
+
+    seconds: dict[str, float]
+    disk_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Units:
+    step: float
+    steps: int
+    evaluation: float
+    measurement: float
+    parameters: int
+
+
+def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
+    """Return estimates for this machine; takes about ten seconds for a small space."""
+    note("timing a few training steps, two subnets and two models")
+    units = _timed(recipe)
+    deploy = recipe.deploy
+    settings = len(deploy.threads) * len(deploy.precisions) * len(deploy.backends)
+    evaluations = max(1, recipe.schedule.epochs // max(recipe.evaluation.every_epochs, 1))
+    subnets = 2 + recipe.evaluation.random_subnets
+    each = units.evaluation + units.measurement
+    answers = len(deploy.latency)
+    seconds = {
+        "train": units.step * units.steps + evaluations * subnets * units.evaluation,
+        "profile": settings * deploy.models * units.measurement,
+        "fit": deploy.accuracies * units.evaluation + deploy.accuracies / 10.0,
+        "search": answers * (2.0 + deploy.verify * each),
+        "export": answers * (2.0 * _PROCESS_SECONDS + 2.0 * each),
+        "validate": answers * (_PROCESS_SECONDS + 2.0 * each),
+        "report": 0.0,
+    }
+    weights = 4 * units.parameters
+    disk = _CHECKPOINTS * _TRAINING_STATE * weights + 3 * answers * weights
+    return Estimates(
+        seconds={name: value + _PROCESS_SECONDS for name, value in seconds.items()},
+        disk_bytes=disk,
+    )
+
+
+class _NoKeeper:
+    """Keeps nothing: what is trained here is thrown away."""
+
+    def latest(self) -> None:
+        """Return that there is nothing to go on from."""
+
+    def save(self, checkpoint: object, supernet: object) -> None:
+        """Keep no checkpoint."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Keep no event."""
+
+
+def _timed(recipe: Recipe) -> _Units:
+    from hwnas.supernet import Supernet
+    from hwnas.training.data import load_data
+    from hwnas.training.distributed import Ranks
+    from hwnas.training.prepare import prepare, space_for
+
+    data = load_data(recipe.data)
+    of = space_for(recipe, data)
+    supernet = Supernet(of, seed=recipe.process.seed)
+    device = device_of(recipe)
+    training = prepare(recipe, data, supernet, device=device, ranks=Ranks())
+    return _Units(
+        step=_step_seconds(training),
+        steps=len(training.batches) * recipe.schedule.epochs,
+        evaluation=_evaluation_seconds(training),
+        measurement=_measurement_seconds(of),
+        parameters=sum(tensor.numel() for tensor in supernet.parameters()),
+    )
+
+
+def _step_seconds(training: "Training") -> float:
+    from hwnas.training.loop import train
+
+    times: list[float] = []
+    wanted = min(_WARM_UP + _TIMED, len(training.batches) * training.recipe.schedule.epochs)
+    with suppress(KeyboardInterrupt):
+        train(
+            training,
+            _NoKeeper(),
+            watch=lambda _progress: times.append(monotonic()),
+            stop=lambda: len(times) >= wanted,
+        )
+    return (times[-1] - times[_WARM_UP - 1]) / max(len(times) - _WARM_UP, 1)
+
+
+def _evaluation_seconds(training: "Training") -> float:
+    from hwnas.training.measure import accuracies
+
+    recipe, heldout = training.recipe, len(training.data.heldout)
+    whole = min(recipe.evaluation.images or heldout, heldout)
+    images = min(_EVALUATED, whole)
+    part = recipe.evaluation.model_copy(update={"images": images})
+    space = training.supernet.space
+    ends = [space.smallest(), space.largest()]
+    begun = monotonic()
+    for _accuracy in accuracies(
+        training.supernet,
+        ends,
+        training.data,
+        recipe.model_copy(update={"evaluation": part}),
+        device=training.device,
+    ):
+        pass
+    return (monotonic() - begun) / len(ends) * whole / images
+
+
+def _measurement_seconds(of: Space) -> float:
+    from hwnas.pipeline.measuring import from_space
+    from hwnas.profiling.driver import profile
+    from hwnas.profiling.jobs import Options, grid
+
+    source = from_space(of, 2)
+    begun = monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        profile(
+            grid(source.archs),
+            provide=source.provide,
+            output=Path(folder) / "calibration.jsonl",
+            options=Options(force=True),
+        )
+    return (monotonic() - begun) / 2

@@ -1,0 +1,210 @@
+"""From a recipe to a validated model: the verbs in their order, each done only where it is due.
+
+A stage is one or more commands that a person could type. It is skipped when neither its commands
+nor what it reads have changed since it was last done; `RUN/stages.json` remembers that. Every
+stage is a process of its own: what one leaves in memory or sets for its threads does not reach
+the next, and each can be killed and goes on by itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from hwnas.errors import UsageError, unknown_name
+from hwnas.io import Schema, digest, digest_file, read_json, write_json
+from hwnas.pipeline.config import Recipe
+
+STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
+STAGES_FILE = "stages.json"
+
+Command = tuple[str, ...]
+# Runs a command of hwnas to its end; raises what the command failed with.
+Launch = Callable[[Command], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Commands, and the files of the run that they read and write, as patterns.
+
+    `binding`: what else decides their outcome.
+    """
+
+    name: str
+    commands: tuple[Command, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    binding: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A stage that was done: for what inputs, and how long it took."""
+
+    fingerprint: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A stage in its place in the run. `due`: it has to be done, `why` says why or why not."""
+
+    number: int
+    total: int
+    stage: Stage
+    due: bool
+    why: str
+
+
+def stages_of(
+    recipe: Recipe, source: str, folder: Path, assignments: Sequence[str] = ()
+) -> list[Stage]:
+    """Return the stages that turn a recipe into validated models in a run folder."""
+    run = ("--run", str(folder))
+    deploy = recipe.deploy
+    sets = tuple(part for assignment in assignments for part in ("--set", assignment))
+    budgets = ",".join(deploy.latency)
+    gates = ("--min-accuracy", str(deploy.min_accuracy)) if deploy.min_accuracy else ()
+    return [
+        Stage(
+            name="train",
+            commands=(("train", source, *run, *sets),),
+            writes=("supernet/LATEST",),
+            binding=digest(recipe.model_dump(mode="json", exclude={"deploy"})),
+        ),
+        Stage(
+            name="profile",
+            commands=(
+                (
+                    "profile", *run, "-n", str(deploy.models),
+                    "--threads", ",".join(map(str, deploy.threads)),
+                    "--precision", ",".join(deploy.precisions),
+                    "--backend", ",".join(deploy.backends),
+                ),
+            ),
+            writes=("profiles/*.jsonl",),
+        ),
+        Stage(
+            name="fit",
+            commands=(("fit", *run, "-n", str(deploy.accuracies)),),
+            reads=("supernet/*", "profiles/*.jsonl"),
+            writes=("predictors/*",),
+        ),
+        Stage(
+            name="search",
+            commands=(("search", *run, "--latency", budgets, "--verify", str(deploy.verify)),),
+            reads=("supernet/*", "predictors/*"),
+            writes=("search/front.json",),
+        ),
+        Stage(
+            name="export",
+            commands=(("export", *run, "--family"),),
+            reads=("supernet/*", "search/front.json"),
+            writes=("artifacts/family.json",),
+        ),
+        Stage(
+            name="validate",
+            commands=(("validate", str(folder / "artifacts"), *gates),),
+            reads=("artifacts/*/manifest.json",),
+            writes=(),
+        ),
+        Stage(name="report", commands=(("report", str(folder)),), reads=("**/*.json*",),
+              writes=("report.html",)),
+    ]  # fmt: skip
+
+
+def plan(stages: Sequence[Stage], folder: Path, *, start: str | None = None) -> list[Step]:
+    """Return what is due; everything from the stage `start` on is, whatever has changed."""
+    names = [stage.name for stage in stages]
+    if start is not None and start not in names:
+        raise unknown_name("stage", start, names)
+    done = read_done(folder)
+    steps: list[Step] = []
+    for number, stage in enumerate(stages, 1):
+        why = _why(stage, folder, done.get(stage.name))
+        if start is not None and number - 1 >= names.index(start):
+            why = f"asked for with --from {start}"
+        before = next((step.stage.name for step in steps if step.due), None)
+        if not why and before is not None:
+            why = f"follows {before}"
+        steps.append(
+            Step(number=number, total=len(stages), stage=stage, due=bool(why),
+                 why=why or "nothing has changed")
+        )  # fmt: skip
+    if start is not None:
+        _check_earlier(steps[: names.index(start)], start)
+    return steps
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    folder: Path,
+    *,
+    launch: Launch,
+    start: str | None = None,
+    tell: Callable[[Step], None],
+) -> None:
+    """Do every stage that is due, in order; `tell` hears of each before it begins or is skipped."""
+    first = [stage.name for stage in stages].index(start) if start else len(stages)
+    plan(stages, folder, start=start)
+    for number, stage in enumerate(stages, 1):
+        why = _why(stage, folder, read_done(folder).get(stage.name))
+        if number - 1 >= first:
+            why = why or f"asked for with --from {start}"
+        tell(Step(number=number, total=len(stages), stage=stage, due=bool(why),
+                  why=why or "nothing has changed"))  # fmt: skip
+        if not why:
+            continue
+        begun = monotonic()
+        for command in stage.commands:
+            launch(command)
+        _remember(folder, stage, monotonic() - begun)
+
+
+def read_done(folder: Path) -> dict[str, Done]:
+    """Return what was done in a run folder, by stage."""
+    path = folder / STAGES_FILE
+    if not path.exists():
+        return {}
+    document = read_json(path, STAGES_SCHEMA)
+    return {name: Done(**entry) for name, entry in document["stages"].items()}
+
+
+def fingerprint(stage: Stage, folder: Path) -> str:
+    """Return a digest of all that decides the outcome of a stage."""
+    files = {
+        str(path.relative_to(folder)): digest_file(path)
+        for pattern in stage.reads
+        for path in sorted(folder.glob(pattern))
+        if path.is_file() and path.name != STAGES_FILE
+    }
+    return digest({"commands": stage.commands, "files": files, "binding": stage.binding})
+
+
+def _why(stage: Stage, folder: Path, done: Done | None) -> str:
+    if done is None:
+        return "not done yet"
+    missing = [pattern for pattern in stage.writes if not any(folder.glob(pattern))]
+    if missing:
+        return f"{missing[0]} is missing"
+    return "" if fingerprint(stage, folder) == done.fingerprint else "what it depends on changed"
+
+
+def _check_earlier(steps: Sequence[Step], start: str) -> None:
+    due = [step.stage.name for step in steps if step.due]
+    if due:
+        raise UsageError(
+            f"--from {start}: {', '.join(due)} before it {'is' if len(due) == 1 else 'are'} due",
+            f"--from {due[0]}, or leave --from out",
+        )
+
+
+def _remember(folder: Path, stage: Stage, seconds: float) -> None:
+    done = read_done(folder)
+    done[stage.name] = Done(fingerprint=fingerprint(stage, folder), seconds=round(seconds, 1))
+    content: dict[str, Any] = {
+        name: {"fingerprint": entry.fingerprint, "seconds": entry.seconds}
+        for name, entry in done.items()
+    }
+    write_json(folder / STAGES_FILE, STAGES_SCHEMA, {"stages": content})
