@@ -19,13 +19,13 @@ import numpy as np
 
 import hwnas
 from hwnas.predictors import Predictor
+from hwnas.predictors.features import features
 from hwnas.search import Nsga2, Objective, Problem, predicted, search
-from hwnas.search.columns import cost_columns, gene_columns
 
 
 def targets(space, codes, rng):
     """Return latencies and accuracies that depend on costs and choices, with noise."""
-    costs = cost_columns(space, codes)
+    costs = features(space, codes).costs / 1e6
     weights = rng.random(costs.shape[1]) / costs.mean(axis=0).clip(1e-9)
     latency = 2.0 + costs @ weights
     effects = [rng.normal(size=size) for size in space.cardinalities]
@@ -36,10 +36,11 @@ def targets(space, codes, rng):
 
 
 def ours(space, codes, values, population, generations):
-    genes, costs = gene_columns(space, codes), cost_columns(space, codes)
+    known = features(space, codes)
     names = ("latency", "accuracy")
     predictors = {
-        name: Predictor.fit(genes, costs, y) for name, y in zip(names, values, strict=True)
+        name: Predictor.fit(known.genes, known.costs, y)
+        for name, y in zip(names, values, strict=True)
     }
     problem = Problem(
         space=space,

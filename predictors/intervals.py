@@ -77,10 +77,15 @@ class Errors:
         at = np.linspace(0.0, 1.0, POINTS)
         return replace(self, scaled=np.quantile(self.scaled, at))
 
-    def bounds(self, spread: FloatArray, *, level: float) -> tuple[FloatArray, FloatArray]:
-        """Return the relative errors between which `level` of the true values lie."""
+    def bounds(
+        self, spread: FloatArray, *, level: float, tilt: float | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the relative errors between which `level` of the true values lie.
+
+        `tilt`: the share of the misses that lie below; by default what makes the interval short.
+        """
         scale = self.scale(spread)
-        below = (1.0 - level) * float(self.tilt[0])
+        below = (1.0 - level) * (float(self.tilt[0]) if tilt is None else tilt)
         return scale * self._quantile(below), scale * self._quantile(level + below)
 
     def share_at_most(self, relative: FloatArray, spread: FloatArray) -> FloatArray:

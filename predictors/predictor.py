@@ -68,12 +68,23 @@ class Predictor:
         )
         return cls(stack=stack, card=card, _runner=Runner(stack))
 
-    def predict(self, genes: ArrayLike, costs: ArrayLike, *, level: float = 0.9) -> Prediction:
-        """Return the value of each row with the interval that holds `level` of the truths."""
+    def predict(
+        self,
+        genes: ArrayLike,
+        costs: ArrayLike,
+        *,
+        level: float = 0.9,
+        tilt: float | None = None,
+    ) -> Prediction:
+        """Return the value of each row with the interval that holds `level` of the truths.
+
+        `tilt`: the share of the other truths that lie below it, 0.5 for as many as above; by
+        default what makes the interval short.
+        """
         if not 0.0 < level < 1.0:
             raise UsageError(f"level {level!r} is not a share between 0 and 1", "level=0.9")
         value, spread = self._runner(*self._checked(genes, costs))
-        low, high = self.stack.errors.bounds(spread, level=level)
+        low, high = self.stack.errors.bounds(spread, level=level, tilt=tilt)
         shift = self.card.shift
         return Prediction(value - shift, value * (1.0 + low) - shift, value * (1.0 + high) - shift)
 

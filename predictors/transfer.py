@@ -31,11 +31,13 @@ class Transferred:
     level: float
     errors: Errors
 
-    def predict(self, source_predictions: ArrayLike, *, level: float = 0.9) -> Prediction:
+    def predict(
+        self, source_predictions: ArrayLike, *, level: float = 0.9, tilt: float | None = None
+    ) -> Prediction:
         """Return value and interval of each row of (n, d) predictions for the old devices."""
         sources = _sources(source_predictions, columns=len(self.mix))
         value = self._value(sources)
-        low, high = self.errors.bounds(np.ones(len(value)), level=level)
+        low, high = self.errors.bounds(np.ones(len(value)), level=level, tilt=tilt)
         return Prediction(value, value * (1.0 + low), value * (1.0 + high))
 
     def _value(self, sources: FloatArray) -> FloatArray:

@@ -47,6 +47,12 @@ SHARE = Kind(
     shown=("%",),
     example="60%",
 )
+ENERGY_MJ = Kind(
+    name="energy",
+    factors=_decimals(mJ="1", uJ="0.001", J="1000"),
+    shown=("uJ", "mJ", "J"),
+    example="50mJ",
+)
 COUNT = Kind(
     name="count",
     factors={"": Decimal(1)} | _decimals(k="1e3", K="1e3", M="1e6", G="1e9", T="1e12"),

@@ -61,6 +61,9 @@ class SpacePredictor(Protocol):
     def __call__(self, codes: Codes, *, level: float = 0.9) -> Prediction:
         """Return (mean, low, high) of each row; the interval holds `level` of the truths."""
 
+    def balanced(self, found: Features, *, level: float = 0.9) -> Prediction:
+        """Return (mean, low, high) of features; as many truths lie below as above the interval."""
+
     def prob_at_most(self, codes: Codes, limit: ArrayLike) -> FloatArray:
         """Return for each row the probability that its true value is at most `limit`."""
 
@@ -98,6 +101,12 @@ class Direct:
         found = self._features(codes)
         return _possible(self.predictor.predict(found.genes, found.costs, level=level), self.target)
 
+    def balanced(self, found: Features, *, level: float = 0.9) -> Prediction:
+        """Return (mean, low, high) of features; as many truths lie below as above the interval."""
+        found = self._same(found)
+        said = self.predictor.predict(found.genes, found.costs, level=level, tilt=0.5)
+        return _possible(said, self.target)
+
     def prob_at_most(self, codes: Codes, limit: ArrayLike) -> FloatArray:
         """Return for each row the probability that its true value is at most `limit`."""
         found = self._features(codes)
@@ -113,8 +122,11 @@ class Direct:
         self.predictor.save(folder)
 
     def _features(self, codes: Codes) -> Features:
+        return self._same(features(self.space, codes))
+
+    def _same(self, found: Features) -> Features:
         card = self.predictor.card
-        return same_columns(features(self.space, codes), card.gene_names, card.cost_names)
+        return same_columns(found, card.gene_names, card.cost_names)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +144,11 @@ class Indirect:
         """Return (mean, low, high) of each row."""
         found = self.transferred.predict(said_by(self.sources, codes), level=level)
         return _possible(found, self.target)
+
+    def balanced(self, found: Features, *, level: float = 0.9) -> Prediction:
+        """Return (mean, low, high) of features; as many truths lie below as above the interval."""
+        said = np.stack([source.balanced(found).mean for source in self.sources], axis=1)
+        return _possible(self.transferred.predict(said, level=level, tilt=0.5), self.target)
 
     def prob_at_most(self, codes: Codes, limit: ArrayLike) -> FloatArray:
         """Return for each row the probability that its true value is at most `limit`."""

@@ -71,12 +71,27 @@ def front(
     )
     chosen = engine_named(engine) if isinstance(engine, str) else engine
     check_reachable(problem, seed=seed)
-    outcome = search(space, problem, engine=chosen, seed=seed, report=report, checkpoint=checkpoint)
+    outcome = explored(problem, chosen, seed=seed, report=report, checkpoint=checkpoint)
+    about = {"engine": type(chosen).__name__, "seed": seed, "evaluations": outcome.evaluations}
+    return front_of(problem, outcome, {**about, **(provenance or {})})
+
+
+def explored(
+    problem: Problem,
+    engine: Engine,
+    *,
+    seed: int = 0,
+    report: Report | None = None,
+    checkpoint: Path | None = None,
+) -> Outcome:
+    """Return what an engine finds. Raises InfeasibleError where it finds nothing feasible."""
+    outcome = search(
+        problem.space, problem, engine=engine, seed=seed, report=report, checkpoint=checkpoint
+    )
     if not len(outcome.found.codes):
         nearest = outcome.last.codes[[int(np.argmin(outcome.last.violation))]]
         raise no_joint_solution(problem, nearest)
-    about = {"engine": type(chosen).__name__, "seed": seed, "evaluations": outcome.evaluations}
-    return front_of(problem, outcome, {**about, **(provenance or {})})
+    return outcome
 
 
 def front_of(problem: Problem, outcome: Outcome, provenance: Mapping[str, Any]) -> Front:

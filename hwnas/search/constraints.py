@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hwnas.errors import UsageError
-
-Floats = NDArray[np.float64]
+from hwnas.search.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hwnas.errors import UsageError
 from hwnas.io import digest, read_tensors, write_tensors
-from hwnas.search.columns import Codes, Floats
+from hwnas.search.arrays import Codes, Floats
 from hwnas.search.problem import Evaluate, Scores
 from hwnas.search.ranking import crowding, first_front
 from hwnas.search.volume import hypervolume

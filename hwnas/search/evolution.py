@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.search.columns import Codes, Floats
+from hwnas.search.arrays import Codes, Floats
 from hwnas.search.engine import Population
 from hwnas.search.ranking import crowding, ranks
 from hwnas.spaces import Space

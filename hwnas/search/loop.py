@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from hwnas.errors import FormatError, MissingPackageError, UsageError
 from hwnas.io import Journal, Schema, digest, read_journal
-from hwnas.search.columns import Codes, Encoder, Features, Floats, Table
+from hwnas.search.arrays import Codes, Floats
+from hwnas.search.encoder import Encoder, Features, Table
 from hwnas.search.engine import Progress, Report, Seen, hashed
 from hwnas.search.front import Front, Interval, Point
 from hwnas.search.outlook import Belief, Frontier, Model, choose, model, optimistic

@@ -13,7 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.search.columns import Floats, Table
+from hwnas.search.arrays import Floats
+from hwnas.search.encoder import Table
 from hwnas.search.surrogate import Kernel, Process, fit
 from hwnas.search.volume import free_boxes, minimal
 

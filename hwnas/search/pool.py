@@ -6,7 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.search.columns import Codes, Encoder, Floats, Table
+from hwnas.search.arrays import Codes, Floats
+from hwnas.search.encoder import Encoder, Table
 from hwnas.search.engine import Seen, hashed, search
 from hwnas.search.evolution import Nsga2, mutated, scaled, spread
 from hwnas.search.outlook import Model, expected

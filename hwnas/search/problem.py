@@ -13,16 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import UsageError, unknown_name
-from hwnas.search.columns import Codes, Floats, cost_columns, gene_columns
+from hwnas.io.units import COUNT, DURATION_MS, ENERGY_MJ, RATE_PER_S, SHARE, SIZE_BYTES, Kind
+from hwnas.io.units import format_value as in_units
+from hwnas.predictors import Predictor
+from hwnas.predictors.features import Features, features
+from hwnas.search.arrays import Codes, Floats
 from hwnas.search.constraints import Constraint
 from hwnas.spaces import Space
 
 LEVEL = 0.9
 EXACT = ("macs", "params", "activations")
+# How values are printed, by the unit of their quantity.
+KINDS: Mapping[str, Kind] = {
+    "": COUNT, "%": SHARE, "B": SIZE_BYTES, "mJ": ENERGY_MJ, "ms": DURATION_MS, "/s": RATE_PER_S,
+}  # fmt: skip
+DIGITS = 4
 
 
 class Estimate(NamedTuple):
-    """Value of each architecture, and the ends of the interval that holds `LEVEL` of truths."""
+    """Value of each architecture, and the ends of the interval that holds `LEVEL` of truths.
+
+    As many of the other truths lie below as above: one end alone is met with (1 + LEVEL) / 2.
+    """
 
     mean: Floats
     low: Floats
@@ -38,7 +50,10 @@ class Predicts(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
-    """A named property of architectures; `unit` is for messages."""
+    """A named property of architectures.
+
+    `unit` is for messages: "ms", "B", "mJ", "/s", "" for counts, "%" for shares of 1.
+    """
 
     name: str
     of: Callable[[Codes], Estimate | Floats]
@@ -51,6 +66,16 @@ class Quantity:
             return Estimate(*(np.asarray(part, np.float64) for part in found))
         exact = np.asarray(found, np.float64)
         return Estimate(exact, exact, exact)
+
+    def text(self, value: float) -> str:
+        """Return a value as a person would type it, in few digits."""
+        return shown(value, self.unit)
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a value in this unit as a person would type it, in few digits."""
+    short = float(f"{value:.{DIGITS}g}")
+    return in_units(short, KINDS[unit]) if unit in KINDS and short >= 0 else f"{short:g}{unit}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,35 +150,45 @@ def exact(space: Space, name: str) -> Quantity:
     return Quantity(name=name, of=lambda codes: getattr(space.cost(codes), name).astype(np.float64))
 
 
-class _LastColumns:
-    """Genes and costs of the rows asked for last: several predictors ask for the same ones."""
+class LastFeatures:
+    """Features of the rows asked for last: several predictors ask for those of the same rows.
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    `genes`: how many columns of the rows the space reads, where there are more.
+    """
+
+    def __init__(self, space: Space, *, genes: int | None = None) -> None:
+        self._space, self._genes = space, genes
         self._codes: Codes | None = None
-        self._columns: tuple[Floats, Floats] | None = None
+        self._features: Features | None = None
 
-    def __call__(self, codes: Codes) -> tuple[Floats, Floats]:
-        if self._columns is None or self._codes is not codes:
-            self._columns = gene_columns(self._space, codes), cost_columns(self._space, codes)
+    def __call__(self, codes: Codes) -> Features:
+        """Return the features of rows that nobody changes afterwards."""
+        if self._features is None or self._codes is not codes:
+            self._features = features(self._space, codes[:, : self._genes])
             self._codes = codes
-        return self._columns
+        return self._features
 
 
 def predicted(
     space: Space, predictors: Mapping[str, Predicts], *, units: Mapping[str, str] | None = None
 ) -> tuple[Quantity, ...]:
-    """Return what predictors, fitted on `gene_columns` and `cost_columns`, say of a space."""
-    columns = _LastColumns(space)
+    """Return what predictors, fitted on `hwnas.predictors.features`, say of a space."""
+    last = LastFeatures(space)
     units = units or {}
 
     def of(predictor: Predicts) -> Callable[[Codes], Estimate]:
-        return lambda codes: Estimate(*predictor.predict(*columns(codes), level=LEVEL))
+        return lambda codes: _said(predictor, last(codes))
 
     return tuple(
         Quantity(name=name, of=of(predictor), unit=units.get(name, ""))
         for name, predictor in predictors.items()
     )
+
+
+def _said(predictor: Predicts, found: Features) -> Estimate:
+    if isinstance(predictor, Predictor):
+        return Estimate(*predictor.predict(found.genes, found.costs, level=LEVEL, tilt=0.5))
+    return Estimate(*predictor.predict(found.genes, found.costs, level=LEVEL))
 
 
 def tabulated(space: Space, name: str, codes: Codes, values: Floats) -> Quantity:

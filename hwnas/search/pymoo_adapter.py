@@ -17,7 +17,7 @@ from pymoo.core.population import Population as Individuals
 from pymoo.core.problem import Problem
 from pymoo.core.repair import Repair
 
-from hwnas.search.columns import Codes
+from hwnas.search.arrays import Codes
 from hwnas.search.engine import Population, Seen, hashed
 from hwnas.search.evolution import best_first, covering, crossed, mutated
 from hwnas.spaces import Space

@@ -5,7 +5,8 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hwnas.search.arrays import Floats
+
 Ranks = NDArray[np.int64]
 PEELED = 64
 

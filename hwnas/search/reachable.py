@@ -11,15 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwnas.errors import InfeasibleError
-from hwnas.search.columns import Codes, Floats
+from hwnas.search.arrays import Codes, Floats
 from hwnas.search.constraints import Constraint
 from hwnas.search.engine import search
 from hwnas.search.evolution import Nsga2
-from hwnas.search.problem import LEVEL, Problem, Quantity, Scores
+from hwnas.search.problem import DIGITS, LEVEL, Problem, Quantity, Scores
 from hwnas.spaces import Space
 
 QUICK = Nsga2(population=96, generations=24)
-DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,14 +68,13 @@ def _check_bound(problem: Problem, constraint: Constraint, *, upper: bool, seed:
     bound = constraint.most if upper else -constraint.least
     if ends[best] <= bound:
         return
-    nearest = _outwards(abs(float(ends[best])), upper=upper)
+    nearest = quantity.text(_outwards(abs(float(ends[best])), upper=upper))
     relation = "at most" if upper else "at least"
-    asked = f"{constraint.quantity} {relation} {abs(bound):.{DIGITS}g}{quantity.unit}"
+    asked = f"{constraint.quantity} {relation} {quantity.text(abs(bound))}"
     raise InfeasibleError(
         f"no architecture of {problem.space.name} has {asked} with probability "
-        f"{constraint.confidence:g}; the nearest that can be met is {nearest:g}{quantity.unit}",
-        f"ask for {constraint.quantity} {relation} {nearest:g}{quantity.unit}, "
-        "or for a lower confidence",
+        f"{constraint.confidence:.4g}; the nearest that can be met is {nearest}",
+        f"ask for {constraint.quantity} {relation} {nearest}, or for a lower confidence",
     )
 
 
@@ -108,15 +106,14 @@ def no_joint_solution(problem: Problem, codes: Codes) -> InfeasibleError:
     parts = []
     for constraint in problem.constraints:
         low, high = constraint.ends(*estimates[constraint.quantity], level=LEVEL)
-        unit = problem.quantity(constraint.quantity).unit
+        text = problem.quantity(constraint.quantity).text
         for relation, end, bound in (
             ("at most", high, constraint.most),
             ("at least", low, constraint.least),
         ):
             if math.isfinite(bound):
                 parts.append(
-                    f"{constraint.quantity} {relation} {float(end[0]):.{DIGITS}g}{unit} "
-                    f"(asked: {bound:.{DIGITS}g}{unit})"
+                    f"{constraint.quantity} {relation} {text(float(end[0]))} (asked: {text(bound)})"
                 )
     return InfeasibleError(
         f"no architecture of {problem.space.name} was found that meets all constraints; the "

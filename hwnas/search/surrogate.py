@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.search.columns import Codes, Floats, Table
+from hwnas.search.arrays import Codes, Floats
+from hwnas.search.encoder import Table
 
 JITTER = 1e-8
 STEPS = 40

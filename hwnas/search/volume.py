@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from hwnas.search.arrays import Floats
 
 
 class Boxes(NamedTuple):

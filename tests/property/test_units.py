@@ -10,6 +10,7 @@ from hwnas.errors import UsageError
 from hwnas.io.units import (
     COUNT,
     DURATION_MS,
+    ENERGY_MJ,
     RATE_PER_S,
     SHARE,
     SIZE_BYTES,
@@ -21,7 +22,7 @@ from hwnas.io.units import (
     parse_range,
 )
 
-KINDS = (COUNT, DURATION_MS, RATE_PER_S, SHARE, SIZE_BYTES)
+KINDS = (COUNT, DURATION_MS, ENERGY_MJ, RATE_PER_S, SHARE, SIZE_BYTES)
 kinds = st.sampled_from(KINDS)
 values = st.floats(min_value=0, max_value=1e15, allow_subnormal=False)
 

@@ -1,16 +1,15 @@
 """Problems, constraints, reach and `front`, on estimates made up for the purpose."""
 
-import json
-
 import numpy as np
 import pytest
 
 import hwnas
-from hwnas.errors import FormatError, InfeasibleError, UsageError
+from hwnas.errors import InfeasibleError, UsageError
+from hwnas.predictors import Predictor
+from hwnas.predictors.features import features
 from hwnas.search import (
     Constraint,
     Estimate,
-    Front,
     Nsga2,
     Objective,
     Problem,
@@ -20,7 +19,6 @@ from hwnas.search import (
     predicted,
     reach,
 )
-from hwnas.search.columns import cost_columns, cost_names, gene_columns
 from hwnas.search.constraints import probability_at_most
 from hwnas.search.problem import tabulated
 from hwnas.search.settings import split_settings, with_settings
@@ -96,28 +94,11 @@ def test_reach_is_the_range_of_every_quantity():
     assert ranges["accuracy"].low == 60.0
 
 
-def test_a_front_survives_json():
+def test_a_front_says_how_it_was_found():
     found = searched(Constraint(quantity="latency", most=11.0), provenance={"device": "here"})
-    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert document["schema"] == "hwnas/front"
-    again = Front.from_json(document, SPACE)
-    assert again == found
-    assert again.hypervolume == found.hypervolume > 0
-    assert again.provenance["device"] == "here"
-    assert again.provenance["evaluations"] > 48
-
-
-def test_a_front_of_another_space_or_with_changed_genes_is_refused():
-    document = searched().to_json()
-    with pytest.raises(UsageError, match="space"):
-        Front.from_json(document, Space("other", genes=SPACE.genes))
-    document["points"][0]["genes"]["g0"] = 4
-    with pytest.raises(FormatError, match="digest"):
-        Front.from_json(document, SPACE)
-    del document["points"][0]["origin"]
-    document["points"][0]["genes"]["g0"] = 1
-    with pytest.raises(FormatError, match="not a front"):
-        Front.from_json(document, SPACE)
+    assert found.provenance["device"] == "here"
+    assert found.provenance["evaluations"] > 48
+    assert found.hypervolume > 0
 
 
 def test_the_knee_of_a_front_is_one_of_its_points():
@@ -217,25 +198,22 @@ def test_predictors_see_the_columns_of_the_space_once():
     assert calls[0][1] is calls[1][1]
     assert calls[0][2] == 0.9
     assert [quantity.unit for quantity in quantities] == ["ms", ""]
-    assert np.array_equal(calls[0][0], gene_columns(space, codes))
+    assert np.array_equal(calls[0][0], features(space, codes).genes)
 
 
-def test_cost_columns_have_names_and_totals_that_are_sums():
-    space = hwnas.space("nano")
-    codes = space.sample_codes(7, np.random.default_rng(0))
-    columns, names = cost_columns(space, codes), cost_names(space)
-    assert columns.shape == (7, len(names))
-    for split in ("kind", "stage"):
-        parts = [i for i, name in enumerate(names) if name.startswith(f"macs.{split}.")]
-        assert np.allclose(columns[:, parts].sum(axis=1), columns[:, names.index("macs")])
-    assert cost_columns(SPACE, SPACE.sample_codes(3, np.random.default_rng(0))).shape == (3, 0)
-    assert cost_names(SPACE) == ()
-
-
-def test_genes_that_are_words_become_indices():
-    space = Space("words", genes={"op": ("none", "skip", "conv"), "width": (16, 24)})
-    codes = np.array([[2, 1], [0, 0]])
-    assert gene_columns(space, codes).tolist() == [[2.0, 24.0], [0.0, 16.0]]
+def test_one_end_of_a_predicted_interval_is_met_with_the_asked_probability():
+    rng = np.random.default_rng(0)
+    codes = SPACE.sample_codes(120, rng)
+    found = features(SPACE, codes)
+    late = rng.exponential(0.2, len(codes)) * (rng.random(len(codes)) < 0.5)
+    y = (codes + 1.0).sum(axis=1) * (1.0 + late)  # a device can only be slowed down
+    predictor = Predictor.fit(found.genes, found.costs, y)
+    (quantity,) = predicted(SPACE, {"latency": predictor})
+    mean, low, high = quantity.estimate(codes)
+    limits = predictor.prob_at_most(found.genes, found.costs, high)
+    assert np.abs(limits - 0.95).max() < 0.02
+    assert np.abs(predictor.prob_at_most(found.genes, found.costs, low) - 0.05).max() < 0.02
+    assert ((low <= mean) & (mean <= high)).all()
 
 
 def test_a_table_is_a_quantity():

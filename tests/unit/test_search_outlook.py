@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 
 import hwnas
-from hwnas.search.columns import Encoder
+from hwnas.search.encoder import Encoder
 from hwnas.search.outlook import (
     Belief,
     Frontier,

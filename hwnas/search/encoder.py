@@ -1,8 +1,7 @@
-"""Columns that predictors and the surrogate see, derived from rows of value indices of a space.
+"""Architectures as the surrogate of the measured loop sees them.
 
-`gene_columns` and `cost_columns` are what `hwnas.predictors.Predictor` is fitted on; `Encoder`
-makes the blocks of the surrogate: one-hot choices, how often each value of an alphabet occurs
-(an operation costs about the same wherever it stands), costs, and columns of the caller's own.
+Blocks of columns: one-hot choices, how often each value of an alphabet occurs (an operation costs
+about the same wherever it stands), closed-form costs, and columns of the caller's own.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,47 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import UsageError
+from hwnas.predictors.features import features as known_of
+from hwnas.search.arrays import Codes, Floats
 from hwnas.spaces import Arch, Space
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 Features = Callable[[list[Arch]], Any]
-METRICS = ("macs", "params", "activations")
 SCALED_ON = 2048  # random architectures that say what is a usual value of a column
 FLOOR = 0.02  # of a column's mean: keeps absent operations at a finite logarithm
-
-
-def gene_columns(space: Space, codes: Codes) -> Floats:
-    """Return the values of the genes (n, genes); genes that are not numbers as value indices."""
-    columns = []
-    for column, values in enumerate(space.genes.values()):
-        numbers = all(isinstance(value, int | float) for value in values)
-        table = np.array(values if numbers else range(len(values)), np.float64)
-        columns.append(table[codes[:, column]])
-    return np.stack(columns, axis=1)
-
-
-def cost_names(space: Space) -> tuple[str, ...]:
-    """Return the names of the columns of `cost_columns`; none where there are no networks."""
-    return tuple(_costs(space, np.zeros((1, len(space.genes)), np.int64)))
-
-
-def cost_columns(space: Space, codes: Codes) -> Floats:
-    """Return costs in millions: totals, by kind of operation and by stage; number of blocks."""
-    columns = _costs(space, codes)
-    return np.stack(list(columns.values()), axis=1) if columns else np.zeros((len(codes), 0))
-
-
-def _costs(space: Space, codes: Codes) -> dict[str, Floats]:
-    if not space.parts:
-        return {}
-    costs = space.cost(codes)
-    columns = {metric: getattr(costs, metric) / 1e6 for metric in METRICS}
-    columns["layers"] = costs.layers.astype(np.float64)
-    for metric in METRICS:
-        for split, values in (("kind", costs.by_kind(metric)), ("stage", costs.by_stage(metric))):
-            columns |= {f"{metric}.{split}.{name}": v / 1e6 for name, v in values.items()}
-    return columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,9 +100,9 @@ class Encoder:
         """Return (columns, whether they are costs) of each block."""
         blocks: list[tuple[Floats, bool]] = [(self._ones(codes) @ self._counting, False)]
         if self._space.parts:
-            costs = cost_columns(self._space, codes)
-            totals = len(METRICS) + 1
-            blocks += [(costs[:, :totals], True), (costs[:, totals:], True)]
+            found = known_of(self._space, codes)
+            parts = np.array(["." in name for name in found.cost_names])
+            blocks += [(found.costs[:, ~parts], True), (found.costs[:, parts], True)]
         if self._features is not None:
             blocks.append((self._own(codes, self._features), False))
         return blocks
