@@ -1,0 +1,97 @@
+"""A choice of a front in words: its values, its genes by stage, and the commands that export it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwnas.pipeline.fronts import Choice, Front
+from hwnas.pipeline.rundir import Run
+from hwnas.report.blocks import Fact
+from hwnas.report.words import interval, quantity, settings_text, short
+from hwnas.spaces import Space
+
+_NAMES = {"macs": "MACs", "params": "parameters", "size": "weights"}
+_NOTHING = "·"  # for a gene that a stage does not have, or that makes no difference
+
+
+def facts_of(choice: Choice) -> tuple[Fact, ...]:
+    """Return the predicted values with their intervals, then what is known exactly."""
+    predicted = [
+        Fact(
+            name=name.replace(":", " on "),
+            value=quantity(name, estimate.mean),
+            beside=interval(name, estimate.low, estimate.high),
+        )
+        for name, estimate in choice.predicted.items()
+    ]
+    exact = [
+        Fact(name=_NAMES.get(name, name), value=quantity(name, value))
+        for name, value in choice.costs.items()
+    ]
+    return (*predicted, *exact)
+
+
+def extract_command(run: Run, choice: Choice) -> str:
+    """Return the command that cuts a choice out of the supernet."""
+    return f"hwnas extract --run {shlex.quote(str(run.folder))} --arch {short(choice.digest)}"
+
+
+def export_command(run: Run, choice: Choice) -> str:
+    """Return the command that writes an extracted choice as ONNX."""
+    folder = run.folder / "subnets" / short(choice.digest)
+    return f"hwnas export {shlex.quote(str(folder))}"
+
+
+def picks(run: Run, space: Space, front: Front, shown: Sequence[int]) -> dict[str, Any]:
+    """Return what the page knows of the choices that can be picked, as JSON.
+
+    Genes are a table of stages and properties; `rows` and `columns` name them once for all.
+    """
+    rows, columns = _layout(space)
+    return {
+        "rows": rows,
+        "columns": columns,
+        "choices": {
+            str(index): _pick(run, space, front.choices[index], rows, columns) for index in shown
+        },
+    }
+
+
+def _pick(
+    run: Run, space: Space, choice: Choice, rows: Sequence[str], columns: Sequence[str]
+) -> dict[str, Any]:
+    values = _values(space, choice.genes)
+    cells = [[values.get(_gene(row, column), _NOTHING) for column in columns] for row in rows]
+    return {
+        "name": short(choice.digest),
+        "facts": [[fact.name, fact.value, fact.beside] for fact in facts_of(choice)],
+        "settings": settings_text(choice.settings),
+        "genes": cells,
+        "commands": [extract_command(run, choice), export_command(run, choice)],
+    }
+
+
+def _layout(space: Space) -> tuple[list[str], list[str]]:
+    rows, columns = {}, {}
+    for gene in space.gene_names:
+        stage, _, name = gene.rpartition(".")
+        rows[stage or gene] = None
+        columns[name if stage else "value"] = None
+    return list(rows), list(columns)
+
+
+def _gene(row: str, column: str) -> str:
+    return row if column == "value" else f"{row}.{column}"
+
+
+def _values(space: Space, genes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the genes that make a difference as text."""
+    code = space.encode([space.arch(genes)])
+    active = np.asarray(space.active(code))[0]
+    return {
+        gene: str(genes[gene])
+        for gene, matters in zip(space.gene_names, active.tolist(), strict=True)
+        if matters
+    }

@@ -1,0 +1,204 @@
+"""The first sections of the page: what to take, and the front it was taken from."""
+
+from collections.abc import Sequence
+
+from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
+from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
+from hwnas.report.blocks import (
+    Block,
+    Card,
+    Cards,
+    Figure,
+    Panel,
+    Paragraph,
+    Section,
+    Table,
+    figure,
+)
+from hwnas.report.choices import export_command, extract_command, facts_of
+from hwnas.report.frontfigure import front_figure
+from hwnas.report.gather import Material
+from hwnas.report.view import ACCURACY, View, axes_of, budget_words, view_of, what
+from hwnas.report.words import (
+    DASH,
+    digits,
+    interval,
+    listed,
+    plural,
+    quantity,
+    settings_text,
+    short,
+)
+
+RECOMMENDATION, FRONT = "recommendation", "front"
+
+
+def recommendation(material: Material) -> Section:
+    """Return what the run recommends, one card for each budget."""
+    title = "Recommendation"
+    front = material.front
+    folder = material.run.folder
+    if front is None:
+        return Section(
+            anchor=RECOMMENDATION,
+            title=title,
+            missing="Nothing has been searched yet.",
+            command=f"hwnas search --run {folder} --latency 25ms",
+        )
+    cards = [_card(material, front, answer) for answer in front.answers]
+    found = tuple(card for card in cards if card is not None)
+    blocks: list[Block] = []
+    if found:
+        blocks.append(Cards(cards=found))
+    blocks += [Paragraph(text=_nothing(answer)) for answer in front.answers if _empty(answer)]
+    return Section(anchor=RECOMMENDATION, title=title, blocks=tuple(blocks))
+
+
+def front_section(material: Material) -> tuple[Section, list[int]]:
+    """Return the section of the front, and the indices of the choices that it shows."""
+    title, front = "Accuracy against latency", material.front
+    if front is None or not front.choices:
+        return Section(
+            anchor=FRONT,
+            title="The front",
+            missing="There is no front of accuracy and latency yet.",
+            command=f"hwnas search --run {material.run.folder} --latency 25ms",
+        ), []
+    blocks: list[Block] = []
+    shown: dict[int, None] = {}
+    names = axes_of(front)
+    for name in names:
+        baselines = baselines_for(material.run, material.space, front, name)
+        view = view_of(material, front, name, baselines)
+        shown |= dict.fromkeys(spot.index for spot in view.spots)
+        blocks += [Paragraph(text=_sentences(view, front)), _figure(view)]
+    if not names:
+        shown = dict.fromkeys(range(min(len(front.choices), 300)))
+        title = "The front"
+    else:
+        title = f"Accuracy against {what(names[0]).partition(' on ')[0]}"
+    blocks += [Panel(), _table(front, list(shown))]
+    return Section(anchor=FRONT, title=title, blocks=tuple(blocks)), list(shown)
+
+
+def _card(material: Material, front: Front, answer: Answer) -> Card | None:
+    if answer.recommended is None:
+        return None
+    choice = front.choices[answer.recommended]
+    sentences = [answer.reason.rstrip(".") + "." if answer.reason else ""]
+    if answer.feasible:
+        sentences.append(f"{plural(answer.feasible, 'subnet')} of the front keep this budget.")
+    sentences.append(_proof(material.verified, choice))
+    how = settings_text(choice.settings)
+    words = budget_words(answer.budget)
+    return Card(
+        title=f"For {words}" if words else "Without a budget",
+        name=short(choice.digest),
+        facts=facts_of(choice),
+        text=" ".join(filter(None, [*sentences, f"Run as {how}." if how else ""])),
+        command=(
+            f"{extract_command(material.run, choice)}\n{export_command(material.run, choice)}"
+        ),
+        index=answer.recommended,
+    )
+
+
+def _empty(answer: Answer) -> bool:
+    return answer.recommended is None
+
+
+def _nothing(answer: Answer) -> str:
+    words = budget_words(answer.budget) or "this search"
+    return f"For {words} nothing is recommended: {answer.reason or 'no subnet keeps it'}."
+
+
+def _proof(verified: Sequence[Verified], choice: Choice) -> str:
+    entries = [entry for entry in verified if entry.digest == choice.digest and entry.measured]
+    if not entries:
+        return "Not measured yet: all values are predictions."
+    entry = entries[-1]
+    values = [f"{quantity(name, value)}" for name, value in entry.measured.items()]
+    verdict = "within" if entry.met else "over"
+    return f"Built and measured on {entry.device}: {listed(values)}, {verdict} the budget."
+
+
+def _sentences(view: View, front: Front) -> str:
+    spots = view.on_front
+    first, last = spots[0], spots[-1]
+    name = view.x_name
+    text = (
+        f"{plural(len(front.choices), 'subnet')}, from {quantity(ACCURACY, first.y.mean)} at "
+        f"{quantity(name, first.x.mean)} to {quantity(ACCURACY, last.y.mean)} at "
+        f"{quantity(name, last.x.mean)}, as predicted. "
+    )
+    if view.recommended:
+        text += _against(view)
+    if view.delivered:
+        text += f"Diamonds are {plural(len(view.delivered), 'subnet')} built and measured. "
+    if view.left_out:
+        text += f"{plural(view.left_out, 'subnet')} in between are not drawn. "
+    return text.strip()
+
+
+def _against(view: View) -> str:
+    """Return how far the recommended choice is above what is simpler, at its own cost."""
+    _, best = view.recommended[0]
+    gains = []
+    for baseline in view.baselines:
+        reached = baseline.best_within(best.x.mean)
+        if reached is not None:
+            gains.append(f"{_points(best.y.mean - reached)} {_compared(baseline)}")
+    if not gains:
+        return ""
+    return f"At {quantity(view.x_name, best.x.mean)} the recommended subnet is {listed(gains)}. "
+
+
+def _points(gain: float) -> str:
+    word = "above" if gain >= 0 else "below"
+    return f"{digits(abs(100 * gain), 2)} points {word}"
+
+
+def _compared(baseline: Baseline) -> str:
+    return {
+        UNIFORM: "scaling all choices uniformly",
+        RANDOM: f"the best of {baseline.tried:,} random subnets",
+    }[baseline.name]
+
+
+def _figure(view: View) -> Figure:
+    legend = [("choice", "predicted, with 90 % intervals")]
+    if view.recommended:
+        legend.append(("choice best", "recommended"))
+    if view.delivered:
+        legend.append(("measured", "measured"))
+    if view.baselines:
+        legend += [("uniform-mark", UNIFORM), ("random-mark", RANDOM)]
+    if view.landmarks:
+        legend.append(("landmark", "other networks, same training"))
+    return figure(
+        lambda width: front_figure(view, width),
+        "Hover or use the arrow keys to see a subnet; click or press Enter to pick it.",
+        legend=tuple(legend),
+        look="front-figure",
+    )
+
+
+def _table(front: Front, shown: list[int]) -> Table:
+    names = [fact.name for fact in facts_of(front.choices[0])]
+    rows = []
+    for index in shown:
+        choice = front.choices[index]
+        cells = [short(choice.digest)]
+        for name, estimate in choice.predicted.items():
+            ends = interval(name, estimate.low, estimate.high)
+            cells.append(f"{quantity(name, estimate.mean)} ({ends})")
+        cells += [quantity(name, value) for name, value in choice.costs.items()]
+        rows.append(tuple(cells))
+    return Table(
+        header=("subnet", *names),
+        rows=tuple(rows),
+        caption=f"Predicted values with 90 % intervals (low{DASH}high).",
+        right=frozenset(range(1, len(names) + 1)),
+        folded=f"All {len(rows)} subnets as a table",
+        choices=tuple(shown),
+    )

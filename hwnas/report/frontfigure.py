@@ -1,0 +1,265 @@
+"""The drawing of a front: predicted choices with intervals, what was measured, what to beat."""
+
+from collections.abc import Sequence
+
+from hwnas.report.baselines import RANDOM, Baseline
+from hwnas.report.html import Html, element, joined
+from hwnas.report.labels import Box, Label, place
+from hwnas.report.plot import (
+    Axis,
+    Point,
+    Room,
+    axes,
+    drawing,
+    line,
+    mark,
+    polyline,
+    stepped,
+)
+from hwnas.report.scales import Scale, scale_for, tick_labels
+from hwnas.report.view import LATENCY, MACS, Spot, View, what
+from hwnas.report.words import percent, quantity, short
+
+_NARROW_BELOW = 500.0
+_WHISKERS = 36  # spots that show their intervals without being asked
+_CLOSE = 3.0  # pixels
+
+
+def front_figure(view: View, width: float) -> Html:
+    """Return the drawing of a view at a width."""
+    narrow = width < _NARROW_BELOW
+    room = Room(width=width, height=400.0 if narrow else 480.0, left=38.0, top=34.0)
+    x, y = _scales(view, room)
+    parts = [
+        axes(
+            room,
+            Axis(title=_x_title(view), scale=x),
+            Axis(title="accuracy, %", scale=y, shown=percent_ticks),
+        ),
+        _budgets(view, room, x),
+        *(_baseline(baseline, x, y) for baseline in view.baselines),
+        _intervals(view, x, y),
+        polyline(stepped([(x(s.x.mean), y(s.y.mean)) for s in view.on_front]), "front-line"),
+        _landmarks(view, x, y),
+        _choices(view, x, y),
+        _delivered(view, x, y),
+        _labels(view, room, x, y, narrow=narrow),
+        element("g", {"class": "focus", "aria-hidden": "true"}),
+    ]
+    label = f"Accuracy over {what(view.x_name)}: {len(view.spots)} subnets to pick from"
+    return drawing(room, label, *parts, interactive=True)
+
+
+def percent_ticks(ticks: Sequence[float]) -> list[str]:
+    """Return shares at ticks as percentages without the sign, which the title has."""
+    return tick_labels([round(100 * tick, 9) for tick in ticks])
+
+
+def _x_title(view: View) -> str:
+    unit = ", ms" if view.x_name.partition(":")[0] == LATENCY else ""
+    return f"{what(view.x_name)}{unit}"
+
+
+def _scales(view: View, room: Room) -> tuple[Scale, Scale]:
+    xs = [end for spot in view.spots for end in (spot.x.mean, spot.x.low, spot.x.high)]
+    ys = [spot.y.mean for spot in view.spots]
+    xs += [found.x for found in view.delivered] + [mark.latency for mark in view.landmarks]
+    ys += [found.y for found in view.delivered] + [mark.accuracy for mark in view.landmarks]
+    for baseline in view.baselines:
+        xs += [x for x, _ in baseline.points]
+        ys += [y for _, y in baseline.points]
+    shown = _with_intervals(view)
+    ys += [end for spot in shown for end in (spot.y.low, spot.y.high)]
+    low, high = min(xs, default=0.0), max(xs, default=1.0)
+    # A budget far beyond everything is left out rather than squeezing all the rest.
+    xs += [limit for limit in view.limits if 0.5 * low <= limit <= 1.5 * high]
+    box = room.box
+    return (
+        scale_for(xs, start=box.left, end=box.right),
+        scale_for(ys, start=box.bottom, end=box.top, logarithmic=False),
+    )
+
+
+def _with_intervals(view: View) -> list[Spot]:
+    spots = view.on_front
+    step = max(1, -(-len(spots) // _WHISKERS))
+    return list(spots[::step])
+
+
+def _budgets(view: View, room: Room, x: Scale) -> Html:
+    box = room.box
+    lines = [
+        line((x(limit), box.top), (x(limit), box.bottom), "budget")
+        for limit in view.limits
+        if x.low <= limit <= x.high
+    ]
+    return element("g", {"aria-hidden": "true"}, joined(*lines))
+
+
+def _baseline(baseline: Baseline, x: Scale, y: Scale) -> Html:
+    look = "random" if baseline.name == RANDOM else "uniform"
+    places = [(x(cost), y(accuracy)) for cost, accuracy in baseline.points]
+    marks = [
+        mark("triangle" if look == "uniform" else "circle", at, f"{look}-mark", size=2.2)
+        for at in apart(places, 7.0)
+    ]
+    title = f"{baseline.name}, best of {baseline.tried:,}"
+    return element(
+        "g",
+        {"aria-hidden": "true"},
+        element("title", None, title),
+        polyline(stepped(places), f"{look}-line"),
+        joined(*marks),
+    )
+
+
+def apart(points: Sequence[Point], distance: float) -> list[Point]:
+    """Return the points without those that are very close to the one before."""
+    kept: list[Point] = []
+    for at in points:
+        if not kept or abs(at[0] - kept[-1][0]) + abs(at[1] - kept[-1][1]) >= distance:
+            kept.append(at)
+    return kept
+
+
+def _intervals(view: View, x: Scale, y: Scale) -> Html:
+    lines = []
+    for spot in _with_intervals(view):
+        across, up = x(spot.x.mean), y(spot.y.mean)
+        lines.append(line((x(spot.x.low), up), (x(spot.x.high), up), "whisker"))
+        lines.append(line((across, y(spot.y.low)), (across, y(spot.y.high)), "whisker"))
+    return element("g", {"aria-hidden": "true"}, joined(*lines))
+
+
+def _landmarks(view: View, x: Scale, y: Scale) -> Html:
+    marks = [
+        mark(
+            "square",
+            (x(found.latency), y(found.accuracy)),
+            "landmark",
+            size=4.0,
+            title=f"{found.name}: {percent(found.accuracy)}, {quantity(LATENCY, found.latency)}",
+        )
+        for found in view.landmarks
+    ]
+    return element("g", None, joined(*marks))
+
+
+def _choices(view: View, x: Scale, y: Scale) -> Html:
+    best = {spot.index for _, spot in view.recommended}
+    marks = [_choice(spot, view, x, y, best=spot.index in best) for spot in view.spots]
+    attributes = {
+        "role": "listbox",
+        "aria-label": "Subnets of the front. Arrow keys move, Enter picks.",
+        "class": "choices",
+    }
+    return element("g", attributes, joined(*marks))
+
+
+def _choice(spot: Spot, view: View, x: Scale, y: Scale, *, best: bool) -> Html:
+    label = (
+        f"{'recommended subnet' if best else 'subnet'} {short(spot.digest)}: accuracy "
+        f"{percent(spot.y.mean)}, {what(view.x_name)} {quantity(view.x_name, spot.x.mean)}"
+    )
+    attributes = {
+        "cx": x(spot.x.mean),
+        "cy": y(spot.y.mean),
+        "r": 5.5 if best else 3.6,
+        "class": "choice best" if best else "choice",
+        "role": "option",
+        "tabindex": "-1",
+        "aria-label": label,
+        "aria-selected": "false",
+        "data-choice": str(spot.index),
+        "data-x": f"{x(spot.x.low):.1f} {x(spot.x.high):.1f}",
+        "data-y": f"{y(spot.y.low):.1f} {y(spot.y.high):.1f}",
+    }
+    return element("circle", attributes)
+
+
+def _delivered(view: View, x: Scale, y: Scale) -> Html:
+    parts = []
+    for found in view.delivered:
+        at = (x(found.x), y(found.y))
+        if found.spot is not None:
+            promised = (x(found.spot.x.mean), y(found.spot.y.mean))
+            if abs(promised[0] - at[0]) + abs(promised[1] - at[1]) > _CLOSE:
+                parts.append(line(promised, at, "drift"))
+        title = (
+            f"{short(found.digest)} measured: {percent(found.y)}, {quantity(view.x_name, found.x)}"
+        )
+        parts.append(mark("diamond", at, "measured", size=4.2, title=title))
+    return element("g", None, joined(*parts))
+
+
+def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html:
+    box = room.box
+    taken = [
+        Box(
+            left=x(spot.x.mean) - 6,
+            right=x(spot.x.mean) + 6,
+            top=y(spot.y.mean) - 6,
+            bottom=y(spot.y.mean) + 6,
+        )
+        for _, spot in view.recommended
+    ]
+    points = [(x(spot.x.mean), y(spot.y.mean)) for spot in view.on_front]
+    points += [(x(found.x), y(found.y)) for found in view.delivered]
+    points += [(x(found.latency), y(found.accuracy)) for found in view.landmarks]
+    for baseline in view.baselines:
+        points += apart([(x(cost), y(accuracy)) for cost, accuracy in baseline.points], 7.0)
+    points += [
+        (x(limit), box.top + share * (box.bottom - box.top))
+        for limit in view.limits
+        for share in (0.1, 0.3, 0.5, 0.7, 0.9)
+    ]
+    wanted = [*_budget_labels(view, box, x), *_recommended_labels(view, x, y)]
+    wanted += [
+        Label(text=found.name, x=x(found.latency), y=y(found.accuracy), look="landmark-text")
+        for found in view.landmarks
+    ]
+    wanted += _line_labels(view, x, y, narrow=narrow)
+    bounds = Box(left=box.left + 2, right=room.width - 1, top=box.top - 10, bottom=box.bottom - 3)
+    found = place(wanted, points=points, bounds=bounds, taken=taken)
+    return element("g", {"aria-hidden": "true"}, joined(*(label.draw() for label in found)))
+
+
+def _budget_labels(view: View, box: Box, x: Scale) -> list[Label]:
+    return [
+        Label(
+            text=f"{quantity(view.x_name, limit)} budget",
+            x=x(limit),
+            y=box.top - 2,
+            look="budget-text",
+        )
+        for limit in view.limits
+        if x.low <= limit <= x.high
+    ]
+
+
+def _recommended_labels(view: View, x: Scale, y: Scale) -> list[Label]:
+    seen: dict[int, Spot] = {spot.index: spot for _, spot in view.recommended}
+    return [
+        Label(
+            text=f"{percent(spot.y.mean)}, {quantity(view.x_name, spot.x.mean)}",
+            x=x(spot.x.mean),
+            y=y(spot.y.mean),
+            look="best-text",
+        )
+        for spot in seen.values()
+    ]
+
+
+def _line_labels(view: View, x: Scale, y: Scale, *, narrow: bool) -> list[Label]:
+    found = []
+    for baseline in view.baselines:
+        if not baseline.points:
+            continue
+        cost, accuracy = baseline.points[len(baseline.points) * 2 // 3]
+        look = "random-text" if baseline.name == RANDOM else "uniform-text"
+        text = baseline.name if narrow else f"{baseline.name} ({baseline.tried:,} tried)"
+        found.append(Label(text=text, x=x(cost), y=y(accuracy), look=look))
+    if view.on_front and view.x_name != MACS:
+        last = view.on_front[-1]
+        found.append(Label(text="front", x=x(last.x.mean), y=y(last.y.mean), look="front-text"))
+    return found

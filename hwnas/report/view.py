@@ -1,0 +1,170 @@
+"""What the figure of the front shows: choices, measured points, budgets, and what to compare with.
+
+x is what a choice costs (a latency where there is one, else MACs), y its accuracy.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hwnas.errors import UsageError
+from hwnas.io import units
+from hwnas.pipeline.fronts import Choice, Estimate, Front, Verified
+from hwnas.report.baselines import Baseline
+from hwnas.report.gather import Landmark, Material
+from hwnas.report.words import SPACE, listed
+
+ACCURACY, LATENCY, MACS = "accuracy", "latency", "macs"
+MOST_SPOTS = 300
+_AMOUNT = re.compile(r"[\w:.-]+")
+_KINDS = {LATENCY: units.DURATION_MS, MACS: units.COUNT}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spot:
+    """A choice at its place: `index` in the front, and the estimates of both axes."""
+
+    index: int
+    digest: str
+    x: Estimate
+    y: Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivered:
+    """A choice that was measured; `spot` is what was promised of it, if the front still has it."""
+
+    digest: str
+    x: float
+    y: float
+    spot: Spot | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One figure of the front."""
+
+    x_name: str
+    spots: tuple[Spot, ...]
+    left_out: int
+    recommended: tuple[tuple[str, Spot], ...]
+    knee: Spot | None
+    delivered: tuple[Delivered, ...]
+    limits: tuple[float, ...]
+    baselines: tuple[Baseline, ...]
+    landmarks: tuple[Landmark, ...]
+
+    @property
+    def on_front(self) -> tuple[Spot, ...]:
+        """The spots that no other beats in both, by x."""
+        found: list[Spot] = []
+        for spot in sorted(self.spots, key=lambda spot: (spot.x.mean, -spot.y.mean)):
+            if not found or spot.y.mean > found[-1].y.mean:
+                found.append(spot)
+        return tuple(found)
+
+
+def axes_of(front: Front) -> list[str]:
+    """Return the quantities that accuracy is shown over: each latency, else MACs."""
+    if not front.choices or ACCURACY not in front.choices[0].predicted:
+        return []
+    first = front.choices[0]
+    found = [name for name in first.predicted if name.partition(":")[0] == LATENCY]
+    return found or ([MACS] if MACS in first.costs else [])
+
+
+def view_of(material: Material, front: Front, x_name: str, baselines: tuple[Baseline, ...]) -> View:
+    """Return what the figure of accuracy over `x_name` shows."""
+    every = [_spot(index, choice, x_name) for index, choice in enumerate(front.choices)]
+    recommended = [
+        (answer.budget, every[answer.recommended])
+        for answer in front.answers
+        if answer.recommended is not None
+    ]
+    knees = [answer.knee for answer in front.answers if answer.knee is not None]
+    delivered = _delivered(material.verified, every, x_name)
+    kept = {spot.index for _, spot in recommended} | set(knees[:1])
+    kept |= {found.spot.index for found in delivered if found.spot is not None}
+    spots = thinned(every, kept)
+    limits = {limit for answer in front.answers for limit in limits_in(answer.budget, x_name)}
+    return View(
+        x_name=x_name,
+        spots=tuple(spots),
+        left_out=len(every) - len(spots),
+        recommended=tuple(recommended),
+        knee=every[knees[0]] if knees else None,
+        delivered=delivered,
+        limits=tuple(sorted(limits)),
+        baselines=baselines,
+        landmarks=material.landmarks if x_name == LATENCY else (),
+    )
+
+
+def thinned(spots: Sequence[Spot], kept: Iterable[int]) -> list[Spot]:
+    """Return at most about MOST_SPOTS of the spots, evenly by x, those in `kept` for certain."""
+    if len(spots) <= MOST_SPOTS:
+        return list(spots)
+    order = sorted(spots, key=lambda spot: spot.x.mean)
+    step = (len(order) - 1) / (MOST_SPOTS - 1)
+    chosen = {order[round(step * place)].index for place in range(MOST_SPOTS)} | set(kept)
+    return [spot for spot in spots if spot.index in chosen]
+
+
+def limits_in(budget: str, name: str) -> list[float]:
+    """Return the upper ends that a budget such as `latency 25ms` sets for a quantity."""
+    kind = _KINDS[name.partition(":")[0]]
+    found = []
+    for part in re.split(r"[,;]\s*|\s+and\s+", budget):
+        words = _AMOUNT.findall(part.replace("=", " "))
+        if not words or words[0].partition(":")[0] != name.partition(":")[0]:
+            continue
+        device = name.partition(":")[2]
+        if device and device not in (words[0].partition(":")[2], *words[1:-1]):
+            continue
+        try:
+            found.append(units.parse(words[-1].rpartition("..")[2], kind))
+        except UsageError:  # such as a share of the largest
+            continue
+    return found
+
+
+def what(x_name: str) -> str:
+    """Return the name of an axis in words, such as `latency on pi5`."""
+    kind, _, device = x_name.partition(":")
+    kind = "MACs" if kind == MACS else kind
+    return f"{kind} on {device}" if device else kind
+
+
+def budget_words(budget: str) -> str:
+    """Return a budget as words of a sentence: `latency 25ms` becomes `a latency of 25 ms`."""
+    parts = []
+    for part in re.split(r"[,;]\s*|\s+and\s+", budget):
+        words = part.replace("=", " ").split()
+        if len(words) == 2 and words[1][0].isdigit():
+            amount = re.sub(r"(?<=\d)(?=[A-Za-z%/])", SPACE, words[1])
+            parts.append(f"{words[0].replace(':', ' on ')} up to {amount}")
+        elif part:
+            parts.append(part)
+    return listed(parts)
+
+
+def _spot(index: int, choice: Choice, x_name: str) -> Spot:
+    cost = choice.costs.get(x_name, 0.0)
+    x = choice.predicted.get(x_name) or Estimate(mean=cost, low=cost, high=cost)
+    return Spot(index=index, digest=choice.digest, x=x, y=choice.predicted[ACCURACY])
+
+
+def _delivered(
+    verified: Sequence[Verified], spots: Sequence[Spot], x_name: str
+) -> tuple[Delivered, ...]:
+    known = {spot.digest: spot for spot in spots}
+    found: dict[str, Delivered] = {}
+    for entry in verified:
+        if x_name in entry.measured and ACCURACY in entry.measured:
+            found[entry.digest] = Delivered(
+                digest=entry.digest,
+                x=entry.measured[x_name],
+                y=entry.measured[ACCURACY],
+                spot=known.get(entry.digest),
+            )
+    return tuple(found.values())
