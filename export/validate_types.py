@@ -6,14 +6,16 @@ machine was too noisy to tell.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from hwnas.errors import EXIT_OK, GateError, UnreliableError
 from hwnas.io import Schema
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 VERDICT_SCHEMA = Schema(name="hwnas/verdict", version=1)
 
@@ -23,7 +25,7 @@ State = Literal["passed", "failed", "unsure", "skipped", "told"]
 class ReadableImages(Protocol):
     """Images by number."""
 
-    def read(self, index: int) -> Image.Image:
+    def read(self, index: int) -> "Image":
         """Return one image, decoded; raises HwnasError naming what cannot be read."""
 
 

@@ -60,6 +60,11 @@ def read_folder(
     return parts
 
 
+def labelled_folder(root: Path, *, channels: int) -> tuple[tuple[str, ...], Part]:
+    """Return (classes, images) of a folder of class folders as it is; no image is opened."""
+    return _scan(root, None, channels=channels, notes=[])
+
+
 def _from_one_folder(
     root: Path, settings: DataSettings, *, channels: int, notes: list[str]
 ) -> FolderParts:

@@ -1,0 +1,23 @@
+"""The whole way once: train a small supernet, search it for this machine, export and validate.
+
+    python examples/demo.py [RUN]
+
+Takes Fashion-MNIST where it can be had, else scikit-learn's digits. Killed and started again, it
+goes on.
+"""
+
+import subprocess
+import sys
+
+from hwnas.errors import HwnasError
+from hwnas.training.data import DataSettings, load_data
+
+folder = sys.argv[1] if len(sys.argv) > 1 else "runs/demo"
+try:
+    load_data(DataSettings(name="fashion-mnist"))
+    recipe = "nano-fashion"
+    print("demo: with Fashion-MNIST", flush=True)
+except HwnasError as error:
+    recipe = "nano-digits"
+    print(f"demo: with scikit-learn's digits ({error})", flush=True)
+sys.exit(subprocess.call([sys.executable, "-m", "hwnas", "run", recipe, "--run", folder]))

@@ -1,0 +1,74 @@
+"""What was promised of a file, by the search and by the exporter, against what it delivers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hwnas.export.artifact import ModelEntry
+from hwnas.export.validate_accuracy import Counted, wilson
+from hwnas.export.validate_speed import compared
+from hwnas.export.validate_types import Gate, failed, passed, skipped
+from hwnas.profiling.records import Record
+
+# Two sessions on one machine differ by a few percent.
+_SLACK = 1.1
+
+
+def promised_accuracy(
+    promised: Mapping[str, Any], entry: ModelEntry, counted: Counted
+) -> Iterator[Gate]:
+    """Yield whether the accuracy is what the search foretold and what the exporter counted.
+
+    Only a difference that chance does not explain fails: both sides are estimates.
+    """
+    estimate = promised.get("accuracy")
+    if isinstance(estimate, dict) and "low" in estimate:
+        low, high = float(estimate["low"]), float(estimate["high"])
+        yield _accuracy_gate("promised accuracy", low, high, counted)
+    if entry.images > 0:
+        low, high = wilson(round(entry.accuracy * entry.images), entry.images)
+        yield _accuracy_gate("exported accuracy", low, high, counted)
+
+
+def _accuracy_gate(name: str, low: float, high: float, counted: Counted) -> Gate:
+    wanted = f"{low:.2%}..{high:.2%}"
+    found = f"{counted.interval[0]:.2%}..{counted.interval[1]:.2%}"
+    if counted.interval[1] >= low:
+        return passed(name, found, wanted=wanted)
+    reason = f"{counted.accuracy:.2%} ({found}), said to be {wanted}"
+    hint = "the data is another, or the file is damaged"
+    return failed(name, reason, wanted=wanted, found=found, hint=hint)
+
+
+def promised_latency(
+    promised: Mapping[str, Any], entry: ModelEntry, record: Record, *, device: str
+) -> Iterator[Gate]:
+    """Yield whether the latency is what was foretold and measured for this device."""
+    measured = entry.latency
+    if measured is None or record.latency is None:
+        return
+    same = (measured.get("threads"), measured.get("batch")) == (
+        record.settings.threads, record.settings.batch
+    )  # fmt: skip
+    if measured.get("device") != device or not same:
+        how = f"{measured.get('device')}, {measured.get('threads')} threads"
+        reason = f"said for {how}, batch {measured.get('batch')}; this is {device}"
+        yield skipped("exported latency", reason)
+        return
+    estimate = promised.get("latency")
+    if isinstance(estimate, dict) and "high" in estimate:
+        yield _latency_gate("promised latency", float(estimate["high"]), record)
+    yield _latency_gate("exported latency", _SLACK * float(measured["median_ms"]), record)
+
+
+def _latency_gate(name: str, limit_ms: float, record: Record) -> Gate:
+    assert record.latency is not None
+    found_ms = record.latency.median_ms
+    wanted, found = f"<= {limit_ms:.3f} ms", f"{found_ms:.3f} ms"
+    verdict = compared(found_ms, limit_ms, record)
+    if verdict == "passed":
+        return passed(name, found, wanted=wanted)
+    reason = f"{found} where {wanted} was said"
+    if verdict == "failed":
+        return failed(name, reason, wanted=wanted, found=found)
+    why = "; ".join(record.reasons)
+    return Gate(name=name, state="unsure", wanted=wanted, found=found, reason=f"{reason}; {why}")

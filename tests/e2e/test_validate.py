@@ -1,0 +1,411 @@
+"""Examining exported files: sound ones pass every gate, each kind of broken one is caught."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from hwnas.errors import UsageError
+from hwnas.export.artifact import MANIFEST_FILE, REFERENCE_FILE, read_manifest
+from hwnas.export.validate_model import validate
+from hwnas.export.validate_run import Flags
+from hwnas.export.validate_types import Limits, Running
+from hwnas.testing.exported import (
+    CLASSES,
+    MODEL_FILE,
+    change_weight,
+    seal,
+    set_metadata,
+    write_artifact,
+    write_images,
+)
+from hwnas.testing.onnx_models import conv_stack
+
+STILL = Running(measured=False)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return write_artifact(tmp_path_factory.mktemp("exported") / "artifact")
+
+
+@pytest.fixture(scope="module")
+def pictures(exported, tmp_path_factory):
+    return write_images(exported, tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture
+def artifact(exported, tmp_path):
+    return shutil.copytree(exported.folder, tmp_path / "artifact")
+
+
+@pytest.fixture
+def images(pictures, tmp_path):
+    return shutil.copytree(pictures, tmp_path / "images")
+
+
+def examine(path, **asked):
+    return validate(path, **{"running": STILL, **asked})
+
+
+def failing(verdict):
+    return {gate.name: gate.reason for gate in verdict.of("failed")}
+
+
+def test_a_sound_artifact_passes_every_gate(artifact, images):
+    verdict = examine(artifact, data=images, limits=Limits(min_accuracy=1.0, max_size_bytes=4e6))
+    assert (verdict.state, verdict.exit_code) == ("passed", 0)
+    assert {gate.name for gate in verdict.of("passed")} == {
+        "file", "external data", "operators", "hashes", "size", "metadata", "batch", "parity",
+        "data", "accuracy", "exported accuracy",
+    }  # fmt: skip
+    assert verdict.figures["accuracy"]["accuracy"] == 1.0
+    # Sizes that no file of the exporter was tried with.
+    assert set(verdict.figures["parity"]["difference"]) >= {"1", "2", "3", "5", "7", "16"}
+    assert max(verdict.figures["parity"]["difference"].values()) < 1e-5
+
+
+def test_a_model_is_examined_alone_or_beside_its_manifest(artifact, tmp_path):
+    assert examine(artifact / MODEL_FILE).gate("hashes").state == "passed"
+    alone = shutil.copy(artifact / MODEL_FILE, tmp_path / "alone.onnx")
+    verdict = examine(alone)
+    assert verdict.exit_code == 0
+    assert {gate.name for gate in verdict.of("skipped")} == {"hashes", "parity"}
+
+
+# --- deliberately broken exports
+
+
+def test_a_batch_size_baked_in_is_named(tmp_path):
+    made = write_artifact(tmp_path / "fixed", batch=1)
+    assert examine(made.folder).exit_code == 0  # it says so itself
+    set_metadata(made.model, {"batch": None})
+    seal(made.folder)
+    found = failing(examine(made.folder))
+    assert set(found) == {"batch"}
+    assert "a batch size of 1 is baked in" in found["batch"]
+
+
+def test_a_batch_size_baked_into_the_graph_is_named(artifact):
+    model = onnx.load(artifact / MODEL_FILE)
+    last = model.graph.node[-1]
+    shape = onnx.numpy_helper.from_array(np.array([1, len(CLASSES)], np.int64), "baked")
+    model.graph.initializer.append(shape)
+    inner = last.output[0] + "/inner"
+    model.graph.node.append(helper.make_node("Reshape", [inner, "baked"], [last.output[0]]))
+    last.output[0] = inner
+    onnx.save(model, artifact / MODEL_FILE)
+    seal(artifact)
+    found = failing(examine(artifact))
+    assert "a batch size of 1 is baked in; a batch of 2 fails" in found["batch"]
+
+
+def test_images_that_influence_each_other_are_noticed(artifact):
+    model = onnx.load(artifact / MODEL_FILE)
+    last = model.graph.node[-1]
+    inner = last.output[0] + "/inner"
+    model.graph.node.append(helper.make_node("ReduceMean", [inner], ["mean"], axes=[0], keepdims=1))
+    model.graph.node.append(helper.make_node("Add", [inner, "mean"], [last.output[0]]))
+    last.output[0] = inner
+    onnx.save(model, artifact / MODEL_FILE)
+    seal(artifact)
+    assert "depend on the batch" in failing(examine(artifact))["batch"]
+
+
+@pytest.mark.parametrize("wrong", [{"mean": (0.5,)}, {"std": (0.25,)}])
+def test_a_wrong_mean_or_std_is_caught(artifact, wrong):
+    right = read_manifest(artifact).preprocessing
+    set_metadata(artifact / MODEL_FILE, {"preprocessing": replace(right, **wrong)})
+    seal(artifact)
+    found = failing(examine(artifact))
+    assert set(found) == {"metadata", "parity"}
+    assert f"{next(iter(wrong))} is" in found["metadata"]
+    assert "with the preprocessing of the manifest they agree" in found["parity"]
+    # Also where the manifest is as wrong as the file.
+    seal(artifact, {"preprocessing": replace(right, **wrong)})
+    assert set(failing(examine(artifact))) == {"parity"}
+
+
+def test_one_changed_weight_is_caught(artifact):
+    change_weight(artifact / MODEL_FILE)
+    assert set(failing(examine(artifact))) == {"hashes", "parity"}
+    seal(artifact)
+    found = failing(examine(artifact))
+    assert set(found) == {"parity"}
+    assert "weights or operators" in found["parity"]
+
+
+@pytest.mark.parametrize("name", [MODEL_FILE, REFERENCE_FILE])
+def test_one_changed_byte_is_named(artifact, name):
+    content = bytearray((artifact / name).read_bytes())
+    content[-20] ^= 1
+    (artifact / name).write_bytes(content)
+    verdict = examine(artifact)
+    assert f"{name} was changed" in failing(verdict)["hashes"]
+    assert verdict.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("classes", "told"),
+    [
+        (CLASSES[:-1], "names 3 classes, the graph answers with 4 logits"),
+        (CLASSES[::-1], "in another order than the manifest's: 'dress' where 'bag' belongs"),
+        ((*CLASSES[:-1], "shirt"), "it has 'shirt', lacks 'dress'"),
+        ((*CLASSES[:-1], CLASSES[0]), "named twice: 'bag'"),
+    ],
+)
+def test_a_wrong_class_list_is_caught(artifact, classes, told):
+    set_metadata(artifact / MODEL_FILE, {"classes": classes})
+    seal(artifact)
+    assert told in failing(examine(artifact))["metadata"]
+
+
+def test_a_wrong_class_order_shows_in_the_accuracy(artifact, images):
+    set_metadata(artifact / MODEL_FILE, {"classes": CLASSES[::-1]})
+    seal(artifact, {"classes": CLASSES[::-1]})
+    found = failing(examine(artifact, data=images, limits=Limits(min_accuracy=0.9)))
+    assert set(found) == {"accuracy", "exported accuracy"}
+
+
+@pytest.mark.parametrize("place", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin"])
+def test_external_data_outside_of_the_folder_is_not_opened(artifact, place):
+    (artifact.parent / "secret.bin").write_bytes(bytes(1000))
+    model = onnx.load(artifact / MODEL_FILE)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=place)
+    (artifact / MODEL_FILE).write_bytes(model.SerializeToString())
+    verdict = examine(artifact, limits=Limits(max_size_bytes=1e9))
+    assert f"{place!r} is outside of the folder" in failing(verdict)["external data"]
+    assert "file" not in {gate.name for gate in verdict.gates}
+
+
+def test_external_data_in_the_folder_counts(artifact, tmp_path):
+    model = onnx.load(artifact / MODEL_FILE)
+    folder = tmp_path / "external"
+    folder.mkdir()
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.bin",
+              size_threshold=0)  # fmt: skip
+    verdict = examine(folder)
+    assert verdict.gate("external data").found == "1 files in its folder"
+    together = sum(path.stat().st_size for path in folder.iterdir())
+    assert verdict.figures["file"]["size_bytes"] == together
+    (folder / "m.bin").unlink()
+    assert "'m.bin'" in failing(examine(folder))["external data"]
+
+
+def test_custom_operators_are_named(artifact):
+    model = onnx.load(artifact / MODEL_FILE)
+    model.graph.node[-1].domain = "my.company"
+    model.opset_import.append(helper.make_opsetid("my.company", 1))
+    onnx.save(model, artifact / MODEL_FILE)
+    kind = model.graph.node[-1].op_type
+    assert f"'my.company.{kind}'" in failing(examine(artifact))["operators"]
+
+
+def test_a_wrong_precision_is_noticed(artifact):
+    set_metadata(artifact / MODEL_FILE, {"precision": "int8_dynamic"})
+    seal(artifact)
+    assert "no operators of 8 bits" in failing(examine(artifact))["metadata"]
+
+
+def test_broken_documents_are_failed_gates(artifact):
+    (artifact / MANIFEST_FILE).write_text("{}")
+    assert "no schema" in failing(examine(artifact / MODEL_FILE))["hashes"]
+    (artifact / MANIFEST_FILE).unlink()
+    (artifact / REFERENCE_FILE).write_bytes(b"x")
+    assert "not a complete safetensors" in failing(examine(artifact))["parity"]
+
+
+# --- files that are no models
+
+
+def two_inputs():
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8])
+        for name in ("left", "right", "sum")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["left", "right"], ["sum"])], "two", values[:2], values[2:]
+    )
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b"hello, this is no model\n", "is a text file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),
+        (bytes(range(256)) * 4, "not an ONNX file"),
+        (conv_stack()[:1000], "cut off"),
+        (two_inputs(), "it has 2 inputs ('left' [batch, 3, 8, 8], 'right' [batch, 3, 8, 8])"),
+    ],
+)
+def test_files_that_are_no_model_are_told_in_one_line(tmp_path, content, told):
+    (tmp_path / "m.onnx").write_bytes(content)
+    verdict = examine(tmp_path / "m.onnx", limits=Limits(max_latency_ms=5), running=Running())
+    assert told in failing(verdict)["file"]
+    assert "\n" not in failing(verdict)["file"]
+    assert verdict.exit_code == 4
+    assert verdict.gate("p50").state == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"path": "absent.onnx"}, "no such file"),
+        ({"data": "absent/folder"}, "is not a folder"),
+        ({"data": "fashion-minst"}, "did you mean fashion-mnist"),
+        ({"limits": Limits(min_accuracy=0.5)}, "no images to count it on"),
+        ({"limits": Limits(max_latency_ms=5)}, "nothing may be measured"),
+        ({"running": Running(backend="torch", measured=False)}, "runs no files"),
+        ({"running": Running(backend="onxruntime")}, "did you mean onnxruntime"),
+        ({"flags": Flags(mean=(0.5,))}, "--mean would contradict it"),
+    ],
+)
+def test_requests_that_make_no_sense(artifact, tmp_path, asked, told):
+    path = asked.pop("path", artifact)
+    with pytest.raises(UsageError, match=told):
+        examine(tmp_path / path, **asked)
+
+
+# --- images
+
+
+def test_images_are_matched_to_classes_by_name(artifact, images):
+    (images / "bag").rename(images / "satchel")
+    found = failing(examine(artifact, data=images))
+    assert "unknown to the model: 'satchel'" in found["data"]
+
+
+def test_a_part_has_to_be_named(artifact, images, tmp_path):
+    for name in ("train", "test"):
+        shutil.copytree(images / "bag", tmp_path / "root" / name / "bag")
+    verdict = examine(artifact, data=tmp_path / "root")
+    assert verdict.gate("data").hint.endswith("root/train")
+
+
+def test_missing_classes_are_told_and_may_be_accepted(artifact, images):
+    shutil.rmtree(images / "boot")
+    found = failing(examine(artifact, data=images))
+    assert found == {"data": "no images of 1 of the model's 4 classes: 'boot'"}
+    verdict = examine(artifact, data=images, allow_missing_classes=True)
+    assert verdict.exit_code == 0
+    assert verdict.figures["accuracy"]["accuracy"] == 1.0
+
+
+def test_unreadable_images_are_named(artifact, images):
+    broken = next((images / "coat").iterdir())
+    broken.write_bytes(b"no image")
+    verdict = examine(artifact, data=images)
+    assert broken.name in failing(verdict)["images"]
+    assert verdict.figures["accuracy"]["unreadable"] == 1
+    assert verdict.figures["accuracy"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("folders", [[], CLASSES])
+def test_folders_without_images_are_told(artifact, tmp_path, folders):
+    for name in folders:
+        (tmp_path / "none" / name).mkdir(parents=True)
+    (tmp_path / "none").mkdir(exist_ok=True)
+    with pytest.raises(UsageError, match="no image in" if folders else "0 class folders"):
+        examine(artifact, data=tmp_path / "none")
+
+
+def test_wrong_answers_count(artifact, images):
+    wrong = sorted((images / "dress").iterdir())[:8]
+    for path in wrong:
+        path.rename(images / "bag" / f"moved-{path.name}")
+    limits = Limits(min_accuracy=0.95)
+    verdict = examine(artifact, data=images, limits=limits)
+    assert verdict.figures["accuracy"]["right"] == 72
+    assert failing(verdict)["accuracy"].startswith("72 of 80 right, 90.00%")
+    assert examine(artifact, data=images, limits=Limits(min_accuracy=0.9)).state == "passed"
+
+
+def test_some_of_the_images_may_do(artifact, images):
+    assert examine(artifact, data=images, images=20).figures["accuracy"]["seen"] == 20
+
+
+def test_a_fixed_batch_size_answers_all_images(tmp_path):
+    made = write_artifact(tmp_path / "fixed", batch=3, images=40)
+    verdict = examine(made.folder, data=write_images(made, tmp_path / "images"))
+    assert verdict.exit_code == 0
+    assert verdict.figures["accuracy"]["right"] == 40
+
+
+# --- files of others
+
+
+def test_a_model_without_our_metadata_is_examined_by_flags(exported, images, tmp_path):
+    model = onnx.load(exported.model)
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    stated = exported.metadata.preprocessing
+    flags = Flags(mean=stated.mean, std=stated.std, channels="L")
+    verdict = examine(tmp_path / "foreign.onnx", data=images, flags=flags)
+    assert verdict.exit_code == 0
+    assert verdict.gate("metadata").state == "skipped"
+    # Its images are scaled to 24 pixels in another way than the network's own.
+    assert verdict.figures["accuracy"]["accuracy"] > 0.7
+    with pytest.raises(UsageError, match="--mean and --std are not given"):
+        examine(tmp_path / "foreign.onnx", data=images)
+    with pytest.raises(UsageError, match="does not take images of"):
+        examine(tmp_path / "foreign.onnx", flags=replace(flags, size=28))
+    shutil.rmtree(images / "boot")
+    found = failing(examine(tmp_path / "foreign.onnx", data=images, flags=flags))
+    assert "3 classes for a model with 4 logits" in found["data"]
+
+
+def test_classes_of_a_foreign_model_may_be_named(exported, images, tmp_path):
+    model = onnx.load(exported.model)
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    stated = exported.metadata.preprocessing
+    flags = Flags(mean=stated.mean, std=stated.std)
+    asked = {"data": images, "flags": flags}
+    named = examine(tmp_path / "foreign.onnx", classes=CLASSES, **asked).figures["accuracy"]
+    turned = examine(tmp_path / "foreign.onnx", classes=CLASSES[::-1], **asked).figures["accuracy"]
+    assert named["accuracy"] > turned["accuracy"]
+
+
+def test_pixels_are_fed_to_a_graph_that_takes_them(tmp_path):
+    """Sums of pixels: class 1 if the left half is brighter."""
+    weight = np.zeros((2, 8 * 8 * 3), np.float32)
+    columns = np.arange(8 * 8 * 3) // 3 % 8
+    weight[1] = np.where(columns < 4, 1, -1)
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Flatten", ["numbers"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weight"], ["logits"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "halves",
+        [helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", 8, 8, 3])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
+        [onnx.numpy_helper.from_array(weight, "weight")],
+    )  # fmt: skip
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "m.onnx")
+    from PIL.Image import fromarray
+
+    for name, bright in (("left", slice(0, 16)), ("right", slice(16, 32))):
+        pixels = np.zeros((32, 32, 3), np.uint8)
+        pixels[:, bright] = 200
+        (tmp_path / "data" / name).mkdir(parents=True)
+        fromarray(pixels).save(tmp_path / "data" / name / "1.jpg")
+    verdict = examine(tmp_path / "m.onnx", data=tmp_path / "data", classes=("right", "left"))
+    assert verdict.figures["accuracy"]["right"] == 2
+
+
+def test_the_verdict_is_json(artifact):
+    document = examine(artifact).to_json()
+    assert (document["schema"], document["version"]) == ("hwnas/verdict", 1)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
