@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RUN_SCHEMA = Schema(name="hwnas/run", version=1)
 SUPERNET_SCHEMA = Schema(name="hwnas/supernet", version=1)
-RUN_FILE = "run.json"
+RUN_FILE, RUNS_FOLDER = "run.json", "runs"
 SUPERNET_FOLDER, LATEST_FILE = "supernet", "LATEST"
 _STEP_FILE = re.compile(r"step-(\d+)\.safetensors")
 _STATISTICS = ("running_mean", "running_var")
@@ -98,6 +98,26 @@ def open_run(folder: Path) -> Run:
             if not isinstance(value, kind):
                 raise FormatError(f"{path}: {key} is {value!r}, expected JSON {named}")
     return Run(folder=folder, **texts, **tables)  # type: ignore[arg-type]
+
+
+def find_run(folder: Path | None = None, *, here: Path = Path()) -> Run:
+    """Return the run in `folder`; without one the folder `here`, or the only run in `here`/runs."""
+    if folder is not None:
+        return open_run(folder)
+    if (here / RUN_FILE).is_file():
+        return open_run(here)
+    found = sorted(path.parent for path in (here / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
+    if len(found) == 1:
+        return open_run(found[0])
+    if found:
+        raise UsageError(
+            f"{len(found)} runs in {here / RUNS_FOLDER}: {', '.join(map(str, found))}",
+            f"say which: --run {found[0]}",
+        )
+    raise UsageError(
+        f"no run is named, and there is none in {here.resolve()} nor in its folder {RUNS_FOLDER}",
+        "--run RUN; hwnas train makes one",
+    )
 
 
 def complete_run(run: Run) -> Run:
