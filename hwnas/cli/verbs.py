@@ -70,6 +70,11 @@ VERBS: dict[str, Verb] = {
         target="hwnas.cli.validate:validate",
         help="Check an exported model: outputs, accuracy, latency, memory, size.",
     ),
+    "report": Verb(
+        target="hwnas.cli.report:report",
+        help="Write one HTML page about RUN: what to take, and why to believe it.",
+        needs=("jinja2",),
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",
