@@ -144,9 +144,13 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits_BK."""
-        pooled = self.expand_norm(self.expand(x)).mean((2, 3))
-        logits: Tensor = self.classify(self.drop(F.silu(self.mix(pooled))))
+        logits: Tensor = self.classify(self.drop(self.embed(x)))
         return logits
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return what is classified: features_BC of the last map."""
+        pooled = self.expand_norm(self.expand(x)).mean((2, 3))
+        return F.silu(self.mix(pooled))
 
 
 __all__ = ["Axes", "Classifier", "Depthwise", "MBConv", "Pointwise", "Stem"]

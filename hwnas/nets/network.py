@@ -13,6 +13,14 @@ from hwnas.spaces.blocks import Block
 
 def run_blocks(blocks: Iterable[nn.Module], images: Tensor, network: Network) -> Tensor:
     """Return the logits of `images`, which are resized if they have another size."""
+    x = fitted(images, network)
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+def fitted(images: Tensor, network: Network) -> Tensor:
+    """Return the images at the size of the network, in the memory layout its blocks want."""
     if images.dim() != 4 or images.shape[1] != network.channels:
         raise UsageError(
             f"images have shape {tuple(images.shape)}; "
@@ -20,10 +28,7 @@ def run_blocks(blocks: Iterable[nn.Module], images: Tensor, network: Network) ->
         )
     if images.shape[2:] != (network.side, network.side):
         images = F.interpolate(images, (network.side, network.side), mode="bicubic")
-    x = images.contiguous(memory_format=torch.channels_last)
-    for block in blocks:
-        x = block(x)
-    return x
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 class PlainNetwork(nn.Module):
