@@ -66,9 +66,18 @@ VERBS: dict[str, Verb] = {
         help="Train an extracted subnet further, or from scratch.",
         needs=("torch", "timm"),
     ),
+    "export": Verb(
+        target="hwnas.cli.export:export",
+        help="Write a subnet as ONNX, compared with torch and measured on this device.",
+        needs=("torch", "timm", "onnx"),
+    ),
     "validate": Verb(
         target="hwnas.cli.validate:validate",
         help="Check an exported model: outputs, accuracy, latency, memory, size.",
+    ),
+    "compare": Verb(
+        target="hwnas.cli.compare:compare",
+        help="Show what differs between two runs, and what of it is more than chance.",
     ),
     "report": Verb(
         target="hwnas.cli.report:report",
