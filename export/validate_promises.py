@@ -55,9 +55,21 @@ def promised_latency(
         yield skipped("exported latency", reason)
         return
     estimate = promised.get("latency")
-    if isinstance(estimate, dict) and "high" in estimate:
+    if isinstance(estimate, dict) and "high" in estimate and _is_for(promised, entry, record):
         yield _latency_gate("promised latency", float(estimate["high"]), record)
     yield _latency_gate("exported latency", _SLACK * float(measured["median_ms"]), record)
+
+
+def _is_for(promised: Mapping[str, Any], entry: ModelEntry, record: Record) -> bool:
+    """Return whether the search foretold this precision with these threads and this batch."""
+    foretold = promised.get("settings") or {}
+    present = {
+        "backend": record.backend,
+        "threads": record.settings.threads,
+        "batch": record.settings.batch,
+        "precision": entry.precision,
+    }
+    return all(foretold.get(name, value) == value for name, value in present.items())
 
 
 def _latency_gate(name: str, limit_ms: float, record: Record) -> Gate:

@@ -27,10 +27,12 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-from hwnas.errors import HwnasError
-from hwnas.export.artifact import ModelEntry, verify
+from hwnas.errors import HwnasError, UsageError
+from hwnas.export.artifact import ModelEntry, read_manifest, verify
+from hwnas.export.family import FAMILY_FILE, choose_member
 from hwnas.export.metadata import read_metadata
 from hwnas.io import digest_file
+from hwnas.io.units import DURATION_MS, parse
 
 MOST_PIXELS = 50_000_000
 TOP = 5
@@ -44,13 +46,12 @@ class BadImageError(Exception):
 class Classifier:
     """A model file, verified and warmed up."""
 
-    def __init__(self, artifact: Path, *, threads: int) -> None:
-        manifest = verify(artifact)
-        self.entry: ModelEntry = manifest.model(manifest.recommended)
-        self.path = artifact / manifest.recommended
-        about = read_metadata(self.path)
+    def __init__(self, model: Path, *, threads: int = 1) -> None:
+        self.path = model
+        self.entry: ModelEntry = verify(model.parent).model(model.name)
+        about = read_metadata(model)
         if about is None:
-            raise HwnasError(f"{self.path} carries no metadata of hwnas")
+            raise HwnasError(f"{model} carries no metadata of hwnas", "hwnas export")
         self.about, self.sha256 = about, digest_file(self.path)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -83,6 +84,18 @@ class Classifier:
             batch = np.repeat(batch, self.about.batch, axis=0)
         (logits,) = self._session.run(None, {self._input: batch})
         return np.asarray(logits[0], np.float64)
+
+
+def chosen_model(folder: Path, budget: str | None) -> Path:
+    """Return the model to serve: that of an artifact, or of a family the best within a budget."""
+    if not (folder / FAMILY_FILE).is_file():
+        if budget is not None:
+            raise UsageError(f"{folder} is no family to choose from", "leave --budget out")
+        return folder / read_manifest(folder).recommended
+    if budget is None:
+        raise UsageError(f"{folder} holds a family of models", "add --budget 5ms")
+    member = choose_member(folder, latency_ms=parse(budget, DURATION_MS))
+    return folder / member.file
 
 
 def opened(content: bytes) -> Image.Image:
@@ -213,7 +226,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("artifact", type=Path)
+    parser.add_argument("folder", type=Path, help="an artifact or a family")
+    parser.add_argument("--budget", help="of a family: latency of a run, such as 5ms")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0: any that is free")
     parser.add_argument("--workers", type=int, default=1, help="images classified at once")
@@ -221,9 +235,9 @@ def main() -> int:
     parser.add_argument("--waiting", type=int, default=16, help="requests that may wait")
     asked = parser.parse_args()
     try:
-        classifier = Classifier(asked.artifact, threads=asked.threads)
+        classifier = Classifier(chosen_model(asked.folder, asked.budget), threads=asked.threads)
     except HwnasError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return error.exit_code
     address = (asked.host, asked.port)
     with Service(address, classifier, workers=asked.workers, waiting=asked.waiting) as service:

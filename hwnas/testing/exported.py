@@ -50,15 +50,26 @@ class Exported:
         return self.folder / MODEL_FILE
 
 
-def write_artifact(folder: Path, *, batch: int | None = None, images: int = 80) -> Exported:
-    """Write an artifact of the smallest network of `nano`, which scales 28 pixels to 24."""
+def write_artifact(
+    folder: Path,
+    *,
+    batch: int | None = None,
+    images: int = 80,
+    crop: int = 28,
+    latency: Mapping[str, Any] | None = None,
+) -> Exported:
+    """Write an artifact of the smallest network of `nano`, which is for 24 pixels.
+
+    Images are squares of `crop` pixels, of multiples of 4, that are scaled if they have another
+    size. `latency` is what the manifest says of it.
+    """
     of = space("nano", classes=len(CLASSES), channels=1)
     arch = of.smallest()
     preprocessing = Preprocessing(
-        size=of.network(arch).side, crop=28, resize=28, interpolation="bicubic", mean=(0.45,),
+        size=of.network(arch).side, crop=crop, resize=crop, interpolation="bicubic", mean=(0.45,),
         std=(0.31,), channels="L",
     )  # fmt: skip
-    squares = _patterns(images)
+    squares = _patterns(images, crop)
     planes = torch.from_numpy(preprocessing.normalise(squares))
     network = _balanced(randomised_supernet(of).extract(arch).eval(), planes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +82,7 @@ def write_artifact(folder: Path, *, batch: int | None = None, images: int = 80) 
     most = max(sizes)
     reference = Reference(images=squares[:most], labels=labels[:most], logits=logits)
     write_reference(folder / REFERENCE_FILE, reference)
-    write_manifest(folder, _manifest(metadata, images))
+    write_manifest(folder, _manifest(metadata, images, latency))
     return Exported(folder=folder, metadata=metadata, squares=squares, labels=labels)
 
 
@@ -122,11 +133,11 @@ def seal(folder: Path, changes: Mapping[str, Any] | None = None) -> None:
     write_manifest(folder, dataclasses.replace(read_manifest(folder), **(changes or {})))
 
 
-def _patterns(count: int) -> NDArray[np.uint8]:
-    """Return images (count, 28, 28, 1) of coarse and fine noise."""
+def _patterns(count: int, side: int) -> NDArray[np.uint8]:
+    """Return images (count, side, side, 1) of coarse and fine noise."""
     rng = np.random.default_rng(0)
-    coarse = np.kron(rng.integers(0, 200, (count, 4, 4)), np.ones((7, 7), np.int64))
-    pixels: NDArray[np.uint8] = (coarse + rng.integers(0, 56, (count, 28, 28))).astype(np.uint8)
+    coarse = rng.integers(0, 200, (count, 4, 4)).repeat(side // 4, 1).repeat(side // 4, 2)
+    pixels: NDArray[np.uint8] = (coarse + rng.integers(0, 56, coarse.shape)).astype(np.uint8)
     return pixels[..., None]
 
 
@@ -136,7 +147,7 @@ def _balanced(network: PlainNetwork, planes: torch.Tensor) -> PlainNetwork:
     network.eval()
     bias = network.get_parameter("blocks.head.classify.bias")
     with torch.no_grad():
-        bias -= network(planes).mean(0)
+        bias.sub_(network(planes).mean(0))
     return network
 
 
@@ -158,10 +169,11 @@ def _metadata(
     )
 
 
-def _manifest(metadata: ModelMetadata, images: int) -> Manifest:
+def _manifest(metadata: ModelMetadata, images: int, latency: Mapping[str, Any] | None) -> Manifest:
     entry = ModelEntry(
         file=MODEL_FILE, precision="fp32", opset=OPSET, batch=metadata.batch, difference=1e-6,
         agreement=1.0, accuracy=1.0, images=images,
+        latency=None if latency is None else dict(latency),
     )  # fmt: skip
     return Manifest(
         arch=metadata.arch,

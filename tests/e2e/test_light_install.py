@@ -1,5 +1,6 @@
-"""What a device installs and does: the wheel with its requirements alone measures a pack."""
+"""What a device installs and does: the wheel with its requirements alone measures and validates."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import venv
 import pytest
 
 from hwnas.profiling.profiles import read_profile
+from hwnas.testing.exported import write_artifact, write_images
 
 LIMIT_MB = 200  # of the installed environment
 MODELS = 4
@@ -40,8 +42,18 @@ def every_file(folder):
     return [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
 
 
+def validated(command, tmp_path, home):
+    """Examine an artifact with everything that can be asked, and return the verdict."""
+    made = write_artifact(tmp_path / "artifact")
+    images = write_images(made, tmp_path / "images")
+    asked = ("--data", images, "--min-accuracy", "0.99", "--max-latency", "10s", "--max-p99", "60s",
+             "--max-memory", "1GB", "--max-size", "40MB", "--max-seconds", "0.3", "--json",
+             "--quiet", "--junit", "verdict.xml")  # fmt: skip
+    return json.loads(run([command, "validate", made.folder, *asked], cwd=tmp_path, home=home))
+
+
 @pytest.mark.slow
-def test_a_device_measures_a_pack(hwnas, wheel, tmp_path, capsys):
+def test_a_device_measures_a_pack_and_validates_a_model(hwnas, wheel, tmp_path, capsys):
     packed = hwnas(
         "pack", "--space", "nano", "-n", str(MODELS), "--precision", "fp32,int8_dynamic",
         "-o", str(tmp_path / "nano.pack"),
@@ -57,6 +69,7 @@ def test_a_device_measures_a_pack(hwnas, wheel, tmp_path, capsys):
     asked = ("nano.pack", "--force", "--max-seconds", "0.2")
     run([tmp_path / "device" / "bin" / "hwnas", "profile", *asked], cwd=tmp_path, home=home)
     done = time.perf_counter()
+    verdict = validated(tmp_path / "device" / "bin" / "hwnas", tmp_path, home)
     size = megabytes(tmp_path / "device")
     with capsys.disabled():
         print(
@@ -66,5 +79,9 @@ def test_a_device_measures_a_pack(hwnas, wheel, tmp_path, capsys):
     assert size < LIMIT_MB
     (path,) = (tmp_path / "profiles").iterdir()
     assert len(read_profile(path).measured()) == 2 * MODELS
+    assert verdict["state"] == "passed"
+    passed = {gate["name"] for gate in verdict["gates"] if gate["state"] == "passed"}
+    assert passed >= {"hashes", "parity", "accuracy", "p50", "p99", "memory", "size"}
+    assert (tmp_path / "verdict.xml").is_file()
     code = f"from importlib.util import find_spec; print([*map(find_spec, {ABSENT})])"
     assert run([python, "-c", code], cwd=tmp_path, home=home).strip() == str([None] * len(ABSENT))
