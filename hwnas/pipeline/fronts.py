@@ -40,7 +40,8 @@ class Choice:
 
     `predicted`: what predictors say, `costs`: what is known exactly (`macs`, `params`, `size`).
     `settings`: backend, threads, batch and precision that the prediction is for; None where no
-    device is involved, and by device where there are several.
+    device is involved, and by device where there are several. `in_range`: whether it lies within
+    what was measured.
     """
 
     digest: str
@@ -48,6 +49,7 @@ class Choice:
     predicted: Mapping[str, Estimate]
     costs: Mapping[str, float]
     settings: Mapping[str, Any] | None = None
+    in_range: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,6 +197,7 @@ def _choice(entry: Mapping[str, Any]) -> Choice:
         predicted={name: _estimate(values) for name, values in entry["predicted"].items()},
         costs={name: _number(value) for name, value in entry["costs"].items()},
         settings=None if settings is None else dict(settings),
+        in_range=bool(entry["in_range"]),
     )
 
 

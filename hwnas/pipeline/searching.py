@@ -1,0 +1,341 @@
+"""`hwnas search` as a library: budgets in, a front with answers out, kept in the run.
+
+`prepare` finds out what a run can predict and what can be reached; `search` looks for the whole
+front and for the best within each budget, and writes `RUN/search/front.json`. An interrupted
+search goes on from its checkpoints and finds what it would have found.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwnas.errors import UsageError, unknown_name
+from hwnas.io import digest, digest_file
+from hwnas.pipeline.answers import Pool, Rows, answer_of, choices_of
+from hwnas.pipeline.deployments import (
+    Deployment,
+    deployments,
+    device_of,
+    nothing_fitted,
+    ways_to_run,
+)
+from hwnas.pipeline.fronts import FOLDER, Answer, Front, write_front
+from hwnas.pipeline.predictors import ACCURACY, accuracy_predictor, predictors_of
+from hwnas.pipeline.predictors import FOLDER as PREDICTORS
+from hwnas.pipeline.quantities import Field, targets_of
+from hwnas.pipeline.rundir import (
+    Run,
+    latest_step,
+    recorded_versions,
+    space_of,
+    supernet_file,
+)
+from hwnas.profiling.machine import device as this_device
+from hwnas.search import Constraint, Objective, Problem, Progress, Reach, reach
+from hwnas.search.api import ENGINES, engine_named, explored
+from hwnas.search.arrays import Codes
+from hwnas.search.budgets import OF_DEVICES, Budget, joint_confidence, label
+from hwnas.search.reachable import check_reachable
+
+STATE = "state"
+Watch = Callable[[str, Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What to search for.
+
+    `budgets`: sets of budgets that hold together; each gets an answer. None at all: the whole
+    front. `device`: for budgets that name none. `settings`: what the ways to run on a device must
+    have, None for the plainest. `minimise`: beside maximising the accuracy; by default the latency
+    of every device.
+    """
+
+    budgets: tuple[tuple[Budget, ...], ...] = ((),)
+    device: str | None = None
+    settings: Mapping[str, str] | None = None
+    confidence: float = 0.95
+    minimise: tuple[str, ...] = ()
+    engine: str = "nsga2"
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A set of budgets with the constraints that they are; `label` is empty for none."""
+
+    label: str
+    constraints: tuple[Constraint, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A request that can be met: what is predicted, what can be reached, what is asked."""
+
+    run: Run
+    request: Request
+    field: Field
+    objectives: tuple[Objective, ...]
+    ranges: Mapping[str, Reach]
+    asked: tuple[Asked, ...]
+    provenance: Mapping[str, Any]
+
+    def problem(self, constraints: tuple[Constraint, ...] = ()) -> Problem:
+        """Return the problem with these constraints."""
+        return Problem(
+            space=self.field.space,
+            quantities=self.field.quantities,
+            objectives=self.objectives,
+            constraints=constraints,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a search found: the front, its file, and what was asked, an entry per answer."""
+
+    prepared: Prepared
+    front: Front
+    path: Path
+
+
+def prepare(run: Run, request: Request) -> Prepared:
+    """Return the request made ready for searching.
+
+    Raises InfeasibleError where a budget cannot be met, naming the nearest that can.
+    """
+    if request.engine not in ENGINES:
+        raise unknown_name("engine", request.engine, ENGINES)
+    field, budgets = _field(run, request)
+    objectives = _objectives(run, field, request, budgets)
+    prepared = Prepared(
+        run=run,
+        request=request,
+        field=field,
+        objectives=objectives,
+        ranges={},
+        asked=_asked(field, budgets, request.confidence),
+        provenance=_provenance(run, request, field, objectives),
+    )
+    ranges = reach(prepared.problem(), seed=request.seed)
+    for asked in prepared.asked:
+        check_reachable(prepared.problem(asked.constraints), seed=request.seed)
+    return replace(prepared, ranges=ranges)
+
+
+def _asked(
+    field: Field, budgets: tuple[tuple[Budget, ...], ...], confidence: float
+) -> tuple[Asked, ...]:
+    largest = _largest(field)
+    found = []
+    for together in budgets:
+        for budget in together:
+            if budget.name not in largest:
+                raise unknown_name("quantity", budget.name, largest)
+        constraints = [
+            budget.constraint(largest=largest[budget.name], confidence=confidence)
+            for budget in together
+        ]
+        found.append(Asked(label=label(together), constraints=joint_confidence(constraints)))
+    return tuple(found)
+
+
+def search(prepared: Prepared, *, watch: Watch | None = None) -> Found:
+    """Return the front of a prepared request, and write it to the run."""
+    run, request = prepared.run, prepared.request
+    wanted = {(): "the whole front"} | {a.constraints: a.label for a in prepared.asked if a.label}
+    evaluations = 0
+    codes: list[Codes] = []
+    for constraints, name in wanted.items():
+        problem = prepared.problem(constraints)
+        outcome = explored(
+            problem,
+            engine_named(request.engine),
+            seed=request.seed,
+            report=_report(watch, name),
+            checkpoint=_checkpoint(prepared, constraints),
+        )
+        evaluations += outcome.evaluations
+        codes.append(outcome.found.codes)
+    pool = Pool.of(prepared.field, prepared.objectives, np.concatenate(codes))
+    answers, kept = _answers(prepared, pool)
+    front = Front(
+        space=run.space,
+        options=dict(run.options),
+        choices=choices_of(prepared.field, pool, kept),
+        answers=answers,
+        provenance={
+            **prepared.provenance,
+            "ranges": {name: [r.low, r.high] for name, r in prepared.ranges.items()},
+            "evaluations": evaluations,
+        },
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    path = write_front(run, front)
+    shutil.rmtree(run.folder / FOLDER / STATE, ignore_errors=True)
+    return Found(prepared=prepared, front=front, path=path)
+
+
+def search_run(run: Run, request: Request, *, watch: Watch | None = None) -> Found:
+    """Return what a search of a run finds; it is kept in the run."""
+    return search(prepare(run, request), watch=watch)
+
+
+def _field(run: Run, request: Request) -> tuple[Field, tuple[tuple[Budget, ...], ...]]:
+    """Return what is searched, and the budgets with devices named as they are known."""
+    accuracy = accuracy_predictor(run)
+    known = deployments(predictors_of(run))
+    every = [budget for together in request.budgets for budget in together]
+    names = _devices(run, request, [b for b in every if b.quantity in OF_DEVICES], known)
+    devices = tuple(dict.fromkeys(names.values()))
+    wanted = tuple(
+        name
+        for name in OF_DEVICES
+        if devices and (name == "latency" or name in _named(request, every))
+    )
+    ways = {
+        device: ways_to_run(
+            known, device, request.settings,
+            targets=targets_of(wanted, [d for d in known if d.device == device]),
+        )
+        for device in devices
+    }  # fmt: skip
+    field = Field(base=space_of(run), accuracy=accuracy, devices=ways, wanted=wanted)
+    return field, _with_devices(request.budgets, names)
+
+
+def _devices(
+    run: Run, request: Request, budgets: list[Budget], known: list[Deployment]
+) -> dict[str | None, str]:
+    """Return the devices that budgets name, as they are known; None is for those that name none.
+
+    Nothing where nothing is known of devices and nothing needs to be.
+    """
+    if not known:
+        if budgets or request.device or not any(request.budgets):
+            raise nothing_fitted(run)
+        return {}
+    this = this_device().fingerprint
+    named: dict[str | None, None] = dict.fromkeys(budget.device for budget in budgets)
+    if request.device or not named:
+        named[None] = None
+    return {name: device_of(known, name or request.device, this=this, run=run) for name in named}
+
+
+def _named(request: Request, budgets: list[Budget]) -> set[str]:
+    minimised = {name.partition(":")[0] for name in request.minimise}
+    return {budget.quantity for budget in budgets} | minimised
+
+
+def _with_devices(
+    budgets: tuple[tuple[Budget, ...], ...], names: Mapping[str | None, str]
+) -> tuple[tuple[Budget, ...], ...]:
+    """Return budgets named as the quantities are: with a device where there are several."""
+    several = len(set(names.values())) > 1
+
+    def named(budget: Budget) -> Budget:
+        device = names.get(budget.device) if budget.quantity in OF_DEVICES and several else None
+        return Budget(
+            quantity=budget.quantity,
+            device=device,
+            most=budget.most,
+            least=budget.least,
+            is_share=budget.is_share,
+        )
+
+    return tuple(tuple(named(budget) for budget in together) for together in budgets)
+
+
+def _objectives(
+    run: Run, field: Field, request: Request, budgets: tuple[tuple[Budget, ...], ...]
+) -> tuple[Objective, ...]:
+    known = [quantity.name for quantity in field.quantities]
+    names: list[str] = []
+    for asked in request.minimise:
+        several = [name for name in known if name.partition(":")[0] == asked]
+        if asked not in known and not several:
+            raise unknown_name("quantity in --minimise", asked, known)
+        names += [asked] if asked in known else several
+    if not names:
+        names = [name for name in known if name.partition(":")[0] == "latency"]
+    if not names:  # costs alone were asked for, and nothing is known of any device
+        names = list(dict.fromkeys(budget.name for together in budgets for budget in together))
+    if not names:
+        raise nothing_fitted(run)
+    if ACCURACY in names:
+        raise UsageError("the accuracy is maximised, it cannot be minimised", "leave it out")
+    minimised = tuple(Objective(quantity=name) for name in dict.fromkeys(names))
+    return (Objective(quantity=ACCURACY, maximise=True), *minimised)
+
+
+def _largest(field: Field) -> dict[str, float]:
+    """Return what the largest architecture has of each quantity, run in its best way."""
+    space, genes = field.space, len(field.base.genes)
+    ways = list(product(*(range(size) for size in space.cardinalities[genes:].tolist())))
+    every = np.tile(space.cardinalities - 1, (len(ways), 1))
+    every[:, genes:] = np.array(ways, np.int64).reshape(len(ways), -1)
+    every = space.canonical(every)
+    return {q.name: float(q.estimate(every).mean.min()) for q in field.quantities}
+
+
+def _report(watch: Watch | None, name: str) -> Callable[[Progress], None] | None:
+    return None if watch is None else lambda progress: watch(name, progress)
+
+
+def _checkpoint(prepared: Prepared, constraints: tuple[Constraint, ...]) -> Path:
+    """Return the file for the state of one search; another request has another file."""
+    asked = {
+        "provenance": dict(prepared.provenance),
+        "objectives": [repr(objective) for objective in prepared.objectives],
+        "constraints": [repr(constraint) for constraint in constraints],
+    }
+    return prepared.run.folder / FOLDER / STATE / f"{digest(asked)[:16]}.safetensors"
+
+
+def _answers(prepared: Prepared, pool: Pool) -> tuple[tuple[Answer, ...], Rows]:
+    """Return the answers, and which rows of the pool the front keeps."""
+    fronts = [pool.front(), *(pool.front(asked.constraints) for asked in prepared.asked)]
+    kept = np.unique(np.concatenate(fronts))
+    confidence = prepared.request.confidence
+    answers = tuple(
+        answer_of(pool, asked.label, asked.constraints, kept, confidence)
+        for asked in prepared.asked
+    )
+    return answers, kept
+
+
+def _provenance(
+    run: Run, request: Request, field: Field, objectives: tuple[Objective, ...]
+) -> dict[str, Any]:
+    """Return what a front depends on."""
+    predictors = {
+        folder.parent.name: {
+            "card": digest_file(folder),
+            "arrays": digest_file(folder.with_name("arrays.safetensors")),
+        }
+        for folder in sorted((run.folder / PREDICTORS).glob("*/card.json"))
+    }
+    profiles = {
+        path.name: digest_file(path) for path in sorted((run.folder / "profiles").glob("*.jsonl"))
+    }
+    weights = supernet_file(run)
+    return {
+        "engine": request.engine,
+        "engine_settings": repr(engine_named(request.engine)),
+        "seed": request.seed,
+        "confidence": request.confidence,
+        "objectives": [("-" if o.maximise else "") + o.quantity for o in objectives],
+        "devices": {
+            device: [way.described for way in ways] for device, ways in field.devices.items()
+        },
+        "predictors": predictors,
+        "profiles": profiles,
+        "supernet": {"step": latest_step(run), "sha256": digest_file(weights)},
+        "versions": recorded_versions(),
+    }

@@ -1,0 +1,296 @@
+"""Keeping the promises of a search: its best subnets are built, measured here and evaluated.
+
+Each is cut out of the supernet, its batch norms calibrated, written as ONNX in the precision that
+was promised, timed on this machine under the guarded protocol, and evaluated on the held-out part.
+Everything measured is on disk at once (`RUN/search/measured.jsonl`, `RUN/accuracies.jsonl`), so
+that a verification that was killed goes on where it was.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwnas.errors import HwnasError, UsageError
+from hwnas.pipeline.accuracies import CONFIG_FILE, Work, measure_archs
+from hwnas.pipeline.deployments import Deployment
+from hwnas.pipeline.fronts import (
+    FOLDER,
+    Answer,
+    Choice,
+    Front,
+    Verified,
+    add_verified,
+    arch_of,
+    write_front,
+)
+from hwnas.pipeline.predictors import ACCURACY
+from hwnas.pipeline.rundir import Run, latest_step, load_supernet
+from hwnas.pipeline.searching import Asked, Found
+from hwnas.profiling.driver import profile
+from hwnas.profiling.jobs import Job, Options, Progress
+from hwnas.profiling.machine import device as this_device
+from hwnas.profiling.profiles import read_profile
+from hwnas.profiling.records import ArchJson, Record, Settings
+from hwnas.profiling.sampling import arch_document
+from hwnas.search import Constraint
+from hwnas.spaces import Arch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hwnas.supernet import Supernet
+
+MEASURED_FILE = "measured.jsonl"
+_AT_ONCE = 16  # images that a quantised model is calibrated on at a time
+ROUNDS = 3  # batches that are tried where none of the first keeps the budget
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How many of each answer are verified, and how they are measured."""
+
+    count: int
+    options: Options = field(default_factory=Options)
+    work: Work = field(default_factory=Work)
+    watch: Callable[[Progress], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """The front with answers that hold as measured, and what was measured, an entry per line."""
+
+    front: Front
+    entries: tuple[Verified, ...]
+
+
+def device_here(found: Found) -> str | None:
+    """Return the device of a search that is this machine, None if none is."""
+    here = this_device().fingerprint
+    for name, ways in found.prepared.field.devices.items():
+        if ways[0].fingerprint == here:
+            return name
+    return None
+
+
+def verify(found: Found, effort: Effort) -> Verification:
+    """Return what becomes of the answers of a search when its best subnets are measured.
+
+    Where none of the first `count` keeps the budget, the next ones are tried. The front of the
+    run then recommends what keeps its budget as measured. Raises UnreliableError on a busy
+    machine.
+    """
+    device = device_here(found)
+    if device is None:
+        raise UsageError(
+            f"this machine ({this_device().name}) is none that was searched for: "
+            f"{', '.join(found.prepared.field.devices) or 'no device'}",
+            "leave out --verify, or verify there",
+        )
+    session = _Session(found, device, effort)
+    entries: list[Verified] = []
+    answers = []
+    for answer, asked in zip(found.front.answers, found.prepared.asked, strict=True):
+        tried = session.verified(answer, asked)
+        entries += tried
+        answers.append(_ranked(found.front, answer, tried))
+    front = replace(found.front, answers=tuple(answers))
+    write_front(found.prepared.run, front)
+    return Verification(front=front, entries=tuple(entries))
+
+
+class _Session:
+    """Builds and measures choices of a front; what is measured already is looked up."""
+
+    def __init__(self, found: Found, device: str, effort: Effort) -> None:
+        self._found, self._device, self._effort = found, device, effort
+        self._run = found.prepared.run
+        self._path = self._run.folder / FOLDER / MEASURED_FILE
+        self._builder = _Builder(self._run, effort.work)
+
+    def verified(self, answer: Answer, asked: Asked) -> list[Verified]:
+        """Return what was measured for an answer, in the order of its listing."""
+        tried: list[Verified] = []
+        count = self._effort.count
+        for number in range(ROUNDS):
+            chosen = answer.listed[number * count : (number + 1) * count]
+            tried += self._entries(chosen, asked)
+            if not chosen or any(entry.met for entry in tried):
+                break
+        add_verified(self._run, tried)
+        return tried
+
+    def _entries(self, chosen: Sequence[int], asked: Asked) -> list[Verified]:
+        if not chosen:
+            return []
+        front = self._found.front
+        archs = {index: arch_of(front, index) for index in chosen}
+        jobs = {index: self._job(index, arch) for index, arch in archs.items()}
+        records = self._measured(list(jobs.values()))
+        accuracies = measure_archs(self._run, list(archs.values()), work=self._effort.work)
+        step = latest_step(self._run)
+        entries = []
+        for index, arch in archs.items():
+            choice, record = front.choices[index], records[jobs[index].key]
+            values = self._values(arch, choice, record)
+            values[ACCURACY] = accuracies[arch].accuracy
+            entries.append(
+                Verified(
+                    digest=choice.digest,
+                    budget=asked.label,
+                    predicted=choice.predicted,
+                    measured=values,
+                    settings=choice.settings,
+                    met=record.latency is not None and _keeps(choice, values, asked.constraints),
+                    device=self._device,
+                    grade=record.grade,
+                    step=step,
+                )
+            )
+        return entries
+
+    def _way(self, choice: Choice) -> Deployment:
+        ways = self._found.prepared.field.devices[self._device]
+        settings = choice.settings or {}
+        mine = settings if len(self._found.prepared.field.devices) == 1 else settings[self._device]
+        return next(way for way in ways if way.described == mine)
+
+    def _job(self, index: int, arch: Arch) -> Job:
+        way = self._way(self._found.front.choices[index])
+        document = arch_document(self._found.prepared.field.base, arch)
+        return Job(arch=document, backend=way.backend, settings=way.settings)
+
+    def _measured(self, jobs: list[Job]) -> Mapping[tuple[str, str, str], Record]:
+        from hwnas.pipeline.measuring import plain_module
+
+        wanted = self._found.prepared.field.wanted
+        options = replace(
+            self._effort.options,
+            memory="memory" in wanted,
+            device_name=self._device,
+            retry_failures=True,
+            again="D",  # of two records the better counts
+        )
+        profile(
+            jobs,
+            provide=self._builder,
+            provide_module=plain_module,
+            output=self._path,
+            options=options,
+            progress=self._effort.watch,
+        )
+        return read_profile(self._path).records
+
+    def _values(self, arch: Arch, choice: Choice, record: Record) -> dict[str, float]:
+        """Return what was measured, named and in the units of the front."""
+        several = len(self._found.prepared.field.devices) > 1
+        suffix = f":{self._device}" if several else ""
+        found: dict[str, float | None] = {
+            "latency": record.latency.median_ms if record.latency else None,
+            "throughput": record.throughput_per_s,
+            "memory": record.memory.peak_mb * 2.0**20 if record.memory else None,
+            "energy": record.energy_mj,
+        }
+        values = {
+            name + suffix: value
+            for name, value in found.items()
+            if value is not None and name in self._found.prepared.field.wanted
+        }
+        if "size" in choice.costs:
+            way = self._way(choice)
+            values["size"] = float(self._builder.size(arch, way.settings.precision))
+        return values
+
+
+def _keeps(choice: Choice, values: Mapping[str, float], constraints: Sequence[Constraint]) -> bool:
+    """Return whether a choice keeps a budget; what was not measured is taken as predicted."""
+    predicted = {name: estimate.mean for name, estimate in choice.predicted.items()}
+    known = {**predicted, **choice.costs, **values}
+    return all(c.least <= known[c.quantity] <= c.most for c in constraints)
+
+
+def _ranked(front: Front, answer: Answer, tried: Sequence[Verified]) -> Answer:
+    """Return the answer that recommends the most accurate, as measured, that keeps its budget."""
+    if not tried or not answer.budget:
+        return answer
+    place = {front.choices[index].digest: index for index in answer.listed}
+    kept = [entry for entry in tried if entry.met]
+    if not kept:
+        return replace(
+            answer,
+            recommended=None,
+            reason=f"none of the {len(tried)} best was within the budget when measured; "
+            "more measurements for `hwnas fit` would help",
+        )
+    best = max(kept, key=lambda entry: entry.measured[ACCURACY])
+    return replace(
+        answer,
+        recommended=place[best.digest],
+        reason=f"the highest measured accuracy of {len(kept)} within the budget as measured, "
+        f"of {len(tried)} verified",
+    )
+
+
+class _Builder:
+    """Makes the ONNX files of subnets with the supernet's weights, for the profiler."""
+
+    def __init__(self, run: Run, work: Work) -> None:
+        self._run, self._work = run, work
+        self._last: tuple[tuple[str, str], bytes] | None = None
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def __call__(self, document: ArchJson, settings: Settings) -> bytes | Path:
+        """Return the file of an architecture."""
+        arch = self._supernet.space.arch(document["genes"])
+        return self._model(arch, settings.precision)
+
+    def size(self, arch: Arch, precision: str) -> int:
+        """Return the size of the file in bytes."""
+        key = (arch.digest, precision)
+        if key not in self._sizes:
+            self._model(arch, precision)
+        return self._sizes[key]
+
+    @cached_property
+    def _supernet(self) -> "Supernet":
+        return load_supernet(self._run)
+
+    @cached_property
+    def _calibration(self) -> "list[Tensor]":
+        from hwnas.pipeline.config import read_recipe
+        from hwnas.training.data import load_data
+        from hwnas.training.measure import calibration_images
+
+        recipe = self._work.recipe or str(self._run.folder / CONFIG_FILE)
+        if self._work.recipe is None and not (self._run.folder / CONFIG_FILE).is_file():
+            raise HwnasError(
+                f"{self._run.folder}: has no {CONFIG_FILE}, which says what data to verify on",
+                "name a recipe with the data: --recipe my.toml",
+            )
+        settings = read_recipe(recipe)
+        return calibration_images(load_data(settings.data), settings)
+
+    def _model(self, arch: Arch, precision: str) -> bytes:
+        key = (arch.digest, precision)
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        from hwnas.export.graph import OPSET
+        from hwnas.export.precisions import Form, build
+        from hwnas.nets.network import fitted
+        from hwnas.supernet import calibrate
+
+        network = self._supernet.extract(arch).eval()
+        calibrate(network, self._calibration)
+        model = build(
+            network,
+            "fp32" if precision == "bf16" else precision,
+            form=Form(opset=OPSET, batch=None, pixels=None),
+            metadata={},
+            calibration=lambda: (
+                fitted(images[:_AT_ONCE], network.description).contiguous().numpy()
+                for images in self._calibration
+            ),
+        )
+        self._last, self._sizes[key] = (key, model), len(model)
+        return model
