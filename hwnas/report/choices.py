@@ -1,4 +1,4 @@
-"""A choice of a front in words: its values, its genes by stage, and the commands that export it."""
+"""A choice of a front in words: its values, its genes by stage, the command that exports it."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -33,15 +33,9 @@ def facts_of(choice: Choice) -> tuple[Fact, ...]:
     return (*predicted, *exact)
 
 
-def extract_command(run: Run, choice: Choice) -> str:
-    """Return the command that cuts a choice out of the supernet."""
-    return f"hwnas extract --run {shlex.quote(str(run.folder))} --arch {short(choice.digest)}"
-
-
 def export_command(run: Run, choice: Choice) -> str:
-    """Return the command that writes an extracted choice as ONNX."""
-    folder = run.folder / "subnets" / short(choice.digest)
-    return f"hwnas export {shlex.quote(str(folder))}"
+    """Return the command that cuts a choice out of the supernet and writes it as ONNX."""
+    return f"hwnas export --run {shlex.quote(str(run.folder))} --arch {short(choice.digest)}"
 
 
 def picks(run: Run, space: Space, front: Front, shown: Sequence[int]) -> dict[str, Any]:
@@ -69,12 +63,13 @@ def _pick(
         "facts": [[fact.name, fact.value, fact.beside] for fact in facts_of(choice)],
         "settings": settings_text(choice.settings),
         "genes": cells,
-        "commands": [extract_command(run, choice), export_command(run, choice)],
+        "command": export_command(run, choice),
     }
 
 
 def _layout(space: Space) -> tuple[list[str], list[str]]:
-    rows, columns = {}, {}
+    rows: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for gene in space.gene_names:
         stage, _, name = gene.rpartition(".")
         rows[stage or gene] = None

@@ -15,7 +15,7 @@ from hwnas.report.blocks import (
     Table,
     figure,
 )
-from hwnas.report.choices import export_command, extract_command, facts_of
+from hwnas.report.choices import export_command, facts_of
 from hwnas.report.frontfigure import front_figure
 from hwnas.report.gather import Material
 from hwnas.report.view import ACCURACY, View, axes_of, budget_words, view_of, what
@@ -85,10 +85,7 @@ def _card(material: Material, front: Front, answer: Answer) -> Card | None:
     if answer.recommended is None:
         return None
     choice = front.choices[answer.recommended]
-    sentences = [answer.reason.rstrip(".") + "." if answer.reason else ""]
-    if answer.feasible:
-        sentences.append(f"{plural(answer.feasible, 'subnet')} of the front keep this budget.")
-    sentences.append(_proof(material.verified, choice))
+    sentences = [_sentence(answer.reason), _proof(material.verified, choice)]
     how = settings_text(choice.settings)
     words = budget_words(answer.budget)
     return Card(
@@ -96,11 +93,13 @@ def _card(material: Material, front: Front, answer: Answer) -> Card | None:
         name=short(choice.digest),
         facts=facts_of(choice),
         text=" ".join(filter(None, [*sentences, f"Run as {how}." if how else ""])),
-        command=(
-            f"{extract_command(material.run, choice)}\n{export_command(material.run, choice)}"
-        ),
+        command=export_command(material.run, choice),
         index=answer.recommended,
     )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
 
 
 def _empty(answer: Answer) -> bool:

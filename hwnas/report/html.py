@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-Attributes = Mapping[str, str | float | bool | None]
+Attributes = Mapping[str, object]
 
 
 class Html(str):
@@ -34,10 +34,10 @@ def number(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def _attribute(key: str, value: str | float | bool | None) -> str:
+def _attribute(key: str, value: object) -> str:
     if value is None or value is False:
         return ""
     if value is True:
         return f" {key}"
-    text = escape(value, quote=True) if isinstance(value, str) else number(value)
+    text = number(value) if isinstance(value, int | float) else escape(str(value), quote=True)
     return f' {key}="{text}"'

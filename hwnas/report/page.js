@@ -77,10 +77,10 @@
     if (choice.settings) text.append(make("p", "small", `Run as ${choice.settings}.`));
     const title = make("h3", "name", "Picked: ", make("strong", "", choice.name));
     const parts = make("div", "panel-parts", text, make("div", "scroll", genes(choice)));
-    panel.replaceChildren(title, parts, command(choice.commands.join("\n")));
+    panel.replaceChildren(title, parts, command(choice.command));
     panel.dataset.picked = index;
     panel.hidden = false;
-    if (speak) say(`Picked subnet ${choice.name}. Its commands are in the panel below the figure.`);
+    if (speak) say(`Picked subnet ${choice.name}. The command that exports it is in the panel below the figure.`);
   };
 
   // -- the tooltip --------------------------------------------------------------------------

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hwnas.export.artifact import Manifest, ModelEntry, write_manifest
+from hwnas.export.metadata import PLANES
 from hwnas.io import Journal, write_atomic
+from hwnas.io.preprocessing import Preprocessing
 from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.accuracies import SCHEMA as ACCURACIES_SCHEMA
 from hwnas.pipeline.accuracies import spread
@@ -67,7 +70,7 @@ def made_up_run(folder: Path, sizes: Sizes = Sizes()) -> Run:
     archs = spread(of, sizes.measured, seed=sizes.seed)
     _write_accuracies(run, of, archs, sizes)
     values = latencies(of, archs, seed=sizes.seed).tolist()
-    profile = made_up_profile(DEVICE, list(zip(archs, values, strict=True)))
+    profile = made_up_profile(DEVICE, list(zip(archs, values, strict=True)), space=of)
     write_profile(folder / "profiles" / "toy-board.jsonl", profile)
     predictors = _fitted(run, of, quick=not sizes.evaluated)
     front = made_up_front(of, predictors, sizes)
@@ -76,6 +79,7 @@ def made_up_run(folder: Path, sizes: Sizes = Sizes()) -> Run:
     write_landmarks(folder / "search" / "landmarks.jsonl")
     recommended = front.choices[front.answers[0].recommended or 0]
     write_explanation(folder, made_up_explanation(of, recommended))
+    write_artifact(folder / "artifacts" / recommended.digest[:12], of, recommended)
     return complete_run(run)
 
 
@@ -222,17 +226,61 @@ def made_up_explanation(of: Space, choice: Choice) -> Explained:
     )
 
 
+def write_artifact(folder: Path, of: Space, choice: Choice) -> None:
+    """Write the manifest of two exported precisions of a choice; the files hold no networks."""
+    side = of.network(of.arch(choice.genes)).side
+    write_atomic(folder / "model.onnx", b"fp32" * 100_000)
+    write_atomic(folder / "model.int8_dynamic.onnx", b"int8" * 30_000)
+    latency, accuracy = choice.predicted["latency"].mean, choice.predicted["accuracy"].mean
+    models = tuple(
+        ModelEntry(
+            file=file, precision=precision, opset=17, batch=None, difference=1e-6, agreement=1.0,
+            accuracy=accuracy - lost, images=500,
+            latency={"median_ms": factor * latency, "p99_ms": 1.1 * factor * latency,
+                     "threads": 1, "batch": 1, "grade": "A", "device": DEVICE},
+        )
+        for file, precision, lost, factor in (
+            ("model.onnx", "fp32", 0.001, 1.01),
+            ("model.int8_dynamic.onnx", "int8_dynamic", 0.006, 1.2),
+        )
+    )  # fmt: skip
+    manifest = Manifest(
+        arch=of.arch(choice.genes).to_json(),
+        options=dict(of.options),
+        digest=choice.digest,
+        weights="0" * 64,
+        supernet={"step": STEP},
+        data={"name": "fashion-mnist"},
+        preprocessing=Preprocessing(
+            size=side, crop=28, resize=28, interpolation="bicubic", mean=(0.3,), std=(0.35,),
+            channels="L",
+        ),
+        input=PLANES,
+        classes=tuple(f"class {number}" for number in range(10)),
+        models=models,
+        recommended="model.onnx",
+        promised={
+            name: {"mean": e.mean, "low": e.low, "high": e.high}
+            for name, e in choice.predicted.items()
+        },
+        measured={},
+        versions={},
+        created="2026-01-02T03:04:05+00:00",
+    )  # fmt: skip
+    write_manifest(folder, manifest)
+
+
 def _answer(choices: tuple[Choice, ...], share: float) -> Answer:
     latency = [choice.predicted["latency"] for choice in choices]
-    longest = max(estimate.mean for estimate in latency)
-    limit = round(share * longest, 1)
+    ends = sorted(estimate.high for estimate in latency)
+    limit = round(ends[int(share * len(ends))] + 0.05, 1)
     feasible = [index for index, estimate in enumerate(latency) if estimate.high <= limit]
     best = feasible[-1]
     return Answer(
         budget=f"latency {limit:g}ms",
         recommended=best,
         knee=feasible[len(feasible) // 2],
-        reason="The most accurate subnet that keeps the budget with a probability of 95 %",
+        reason=f"the highest predicted accuracy of {len(feasible)} that keep the budget",
         feasible=len(feasible),
         listed=tuple(reversed(feasible[-3:])),
     )
