@@ -7,14 +7,23 @@ module that is exported brings its own.
 if __name__ != "hwnas.export":  # every class would exist twice
     raise ImportError("import hwnas.export instead of export")
 
+from hwnas.export.artifact import read_manifest, verify
+from hwnas.export.family import choose_member
 from hwnas.export.graph import OPSET, OPSETS
-from hwnas.export.onnx import TensorSpec, onnx_from_description, onnx_skeleton, to_onnx
+from hwnas.export.onnx import onnx_from_description, to_onnx
+from hwnas.export.validate_model import validate
+from hwnas.export.validate_types import Limits, Running, Verdict
 
 __all__ = [
     "OPSET",
     "OPSETS",
-    "TensorSpec",
+    "Limits",
+    "Running",
+    "Verdict",
+    "choose_member",
     "onnx_from_description",
-    "onnx_skeleton",
+    "read_manifest",
     "to_onnx",
+    "validate",
+    "verify",
 ]

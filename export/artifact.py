@@ -78,6 +78,10 @@ class Manifest:
     created: str
     files: dict[str, FileEntry] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return ARTIFACT_SCHEMA.stamp(to_document(self))
+
     def model(self, name: str) -> ModelEntry:
         """Return the entry of a model file."""
         for entry in self.models:

@@ -33,13 +33,14 @@ def from_document(kind: type[T], document: dict[str, Any], origin: str) -> T:
     content = {key: value for key, value in document.items() if key not in ("schema", "version")}
     try:
         # As JSON text, because there a list is a tuple also where types are strict.
-        return _adapter(kind).validate_json(canonical_json(content))
+        found: T = _adapter(kind).validate_json(canonical_json(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "document"
         raise FormatError(f"{origin}: {place}: {first['msg'].lower()}") from error
     except UsageError as error:  # of a value that checks itself
         raise FormatError(f"{origin}: {error.message}") from error
+    return found
 
 
 @cache

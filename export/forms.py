@@ -4,8 +4,6 @@ Activations are channel-major, (B, C, S, S), so that ONNX Runtime keeps them in 
 from one convolution to the next.
 """
 
-from math import prod
-
 from hwnas.export.graph import Scope
 from hwnas.export.weights import Floats
 
@@ -25,7 +23,7 @@ def convolution(
     """
     weight, bias = folded
     kernel, rank = weight.shape[-1], weight.ndim - 2
-    inputs = [x, scope.constant(f"{name}.weight", weight, fan_in=prod(weight.shape[1:]))]
+    inputs = [x, scope.constant(f"{name}.weight", weight)]
     if bias is not None:
         inputs.append(scope.constant(f"{name}.bias", bias))
     return scope.node(
@@ -66,7 +64,7 @@ def product(
     cout, cin = weight.shape[:2]
     tokens = scope.reshape(f"{name}_tokens", x, 0, cin, side * side)
     rows = scope.transpose(f"{name}_rows", tokens, 0, 2, 1)
-    matrix = scope.constant(f"{name}.weight", weight.reshape(cout, cin).T, fan_in=cin)
+    matrix = scope.constant(f"{name}.weight", weight.reshape(cout, cin).T)
     y = scope.node("MatMul", name, rows, matrix)
     if bias is not None:
         y = scope.node("Add", f"{name}_bias", y, scope.constant(f"{name}.bias", bias))

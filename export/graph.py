@@ -38,14 +38,6 @@ class Node:
     attributes: Mapping[str, Attribute]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
-    """A tensor stored in the file. `fan_in`: the products summed per output, 0 if not a weight."""
-
-    array: Array
-    fan_in: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Value:
     """An input or output of the graph."""
@@ -61,7 +53,7 @@ class Graph:
 
     linears: Linears = "convolution"
     nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Constant] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
 
@@ -72,15 +64,15 @@ class Graph:
         self.nodes.append(replace(node, output=output.name))
         self.outputs.append(output)
 
-    def store(self, name: str, constant: Constant) -> str:
+    def store(self, name: str, array: Array) -> str:
         """Add a constant and return its name."""
         assert name not in self.constants, f"constant {name} is stored twice"
-        self.constants[name] = constant
+        self.constants[name] = array
         return name
 
     def shared(self, name: str, array: Array) -> str:
         """Store a constant that many nodes read, once; equal names mean equal values."""
-        self.constants.setdefault(name, Constant(array=array))
+        self.constants.setdefault(name, array)
         return name
 
     def integers(self, values: Iterable[int]) -> str:
@@ -112,10 +104,9 @@ class Scope:
         self.graph.nodes.append(node)
         return full
 
-    def constant(self, name: str, array: Floats, *, fan_in: int = 0) -> str:
+    def constant(self, name: str, array: Floats) -> str:
         """Store a constant of this block and return its name."""
-        array = np.ascontiguousarray(array, np.float32)
-        return self.graph.store(f"{self.slot}/{name}", Constant(array=array, fan_in=fan_in))
+        return self.graph.store(f"{self.slot}/{name}", np.ascontiguousarray(array, np.float32))
 
     def reshape(self, name: str, x: str, *shape: int) -> str:
         """Append a Reshape; 0 keeps a dimension, -1 takes what is left."""
@@ -132,10 +123,8 @@ def check_opset(opset: int) -> None:
         raise UsageError(f"opset {opset}; accepted: {OPSETS.start} to {OPSETS.stop - 1}")
 
 
-def to_model_bytes(
-    graph: Graph, *, opset: int = OPSET, metadata: Mapping[str, str], skip: Iterable[str] = ()
-) -> bytes:
-    """Return the graph as a serialised ONNX model, without the constants named in `skip`."""
+def to_model_bytes(graph: Graph, *, opset: int = OPSET, metadata: Mapping[str, str]) -> bytes:
+    """Return the graph as a serialised ONNX model."""
     check_opset(opset)
     used = {name for node in graph.nodes for name in node.inputs}
     dead = sorted(graph.constants.keys() - used)
@@ -143,13 +132,11 @@ def to_model_bytes(
     names = [node.name for node in graph.nodes]
     assert len(set(names)) == len(names), "two nodes have the same name"
     model = _empty_model(opset, metadata)
-    skipped = set(skip)
     proto = model.graph
     for node in graph.nodes:
         _add_node(proto, node)
-    for name, constant in graph.constants.items():
-        if name not in skipped:
-            _add_constant(proto, name, constant)
+    for name, array in graph.constants.items():
+        _add_constant(proto, name, array)
     for values, target in ((graph.inputs, proto.input), (graph.outputs, proto.output)):
         for value in values:
             _add_value(target, value)
@@ -191,10 +178,9 @@ def _add_node(proto: "onnx.GraphProto", node: Node) -> None:
     )
 
 
-def _add_constant(proto: "onnx.GraphProto", name: str, constant: Constant) -> None:
+def _add_constant(proto: "onnx.GraphProto", name: str, array: Array) -> None:
     from onnx import helper
 
-    array = constant.array
     proto.initializer.add(
         name=name,
         data_type=helper.np_dtype_to_tensor_dtype(array.dtype),

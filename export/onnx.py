@@ -1,34 +1,20 @@
 """ONNX files of plain networks, written block by block from their descriptions in milliseconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.export.blocks import emit
 from hwnas.export.graph import OPSET, Graph, Linears, Scope, Value, to_model_bytes
+from hwnas.export.pixels import PIXELS_SLOT, planes
 from hwnas.export.weights import GeneratedWeights, SlotWeights, StoredWeights, Weights
 from hwnas.io import write_atomic
+from hwnas.io.preprocessing import Preprocessing
 from hwnas.spaces import Network
 
 INPUT, OUTPUT, BATCH = "images", "logits", "batch"
-_LARGE_BYTES = 1024
-_LARGEST_FILE = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A large single-precision tensor that a skeleton lacks.
-
-    `fan_in`: how many products are summed per output, 0 if it is added and not multiplied.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    fan_in: int
+LARGEST_FILE = 2**31 - 1
 
 
 class Exportable(Protocol):
@@ -47,15 +33,34 @@ def to_onnx(
     batch: int | None = None,
     opset: int = OPSET,
     linears: Linears = "convolution",
+    pixels: Preprocessing | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the network, in evaluation mode, to one ONNX file and return its path.
 
     `batch` fixes the batch size; None accepts any. `linears` is the form of the linear layers:
-    "product" is slower in single precision and what `hwnas.export.quantise` needs. The file
-    computes what the module computes in evaluation mode, up to rounding. Raises HwnasError if
-    batch norms have no statistics.
+    "product" is slower in single precision and what `hwnas.export.quantise` needs. With `pixels`
+    the graph takes the uint8 squares that this preprocessing cuts, and normalises them itself.
+    The file computes what the module computes in evaluation mode, up to rounding. Raises
+    HwnasError if batch norms have no statistics.
     """
+    data = module_bytes(
+        module, batch=batch, opset=opset, linears=linears, pixels=pixels, metadata=metadata
+    )
+    write_atomic(Path(path), data)
+    return Path(path)
+
+
+def module_bytes(
+    module: Exportable,
+    *,
+    batch: int | None = None,
+    opset: int = OPSET,
+    linears: Linears = "convolution",
+    pixels: Preprocessing | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the bytes of the file that `to_onnx` writes."""
     description = getattr(module, "description", None)
     if not isinstance(description, Network):
         raise UsageError(
@@ -68,12 +73,11 @@ def to_onnx(
         if tensor.is_floating_point()
     }
     weights = StoredWeights(tensors, "blocks.")
-    graph = build_graph(description, weights, batch=batch, linears=linears)
+    graph = build_graph(description, weights, batch=batch, linears=linears, pixels=pixels)
     data = to_model_bytes(graph, opset=opset, metadata=metadata or {})
-    if len(data) > _LARGEST_FILE:
+    if len(data) > LARGEST_FILE:
         raise HwnasError(f"the model has {len(data)} bytes; a single ONNX file holds 2 GB at most")
-    write_atomic(Path(path), data)
-    return Path(path)
+    return data
 
 
 def onnx_from_description(
@@ -95,36 +99,38 @@ def onnx_from_description(
     return to_model_bytes(graph, opset=opset, metadata=metadata or {})
 
 
-def onnx_skeleton(
-    network: Network, *, batch: int | None = None, opset: int = OPSET
-) -> tuple[bytes, tuple[TensorSpec, ...]]:
-    """Return the model without its large tensors, and what they are, in their order."""
-    graph = build_graph(network, GeneratedWeights(0), batch=batch)
-    specs = tuple(
-        TensorSpec(name, constant.array.shape, constant.fan_in)
-        for name, constant in graph.constants.items()
-        if constant.array.dtype == np.float32 and constant.array.nbytes >= _LARGE_BYTES
-    )
-    data = to_model_bytes(graph, opset=opset, metadata={}, skip=[spec.name for spec in specs])
-    return data, specs
-
-
 def build_graph(
     network: Network,
     weights: Weights,
     *,
     batch: int | None = None,
     linears: Linears = "convolution",
+    pixels: Preprocessing | None = None,
 ) -> Graph:
     """Return the graph of a network; the weights of slot s are asked for as `s.<name>`."""
     if batch is not None and batch < 1:
         raise UsageError(f"batch size {batch}; accepted: a whole number from 1, or none for any")
     graph = Graph(linears=linears)
     size: int | str = BATCH if batch is None else batch
-    graph.inputs.append(Value(INPUT, (size, network.channels, network.side, network.side)))
-    x = INPUT
+    if pixels is None:
+        graph.inputs.append(Value(INPUT, (size, network.channels, network.side, network.side)))
+        x = INPUT
+    else:
+        _check_pixels(pixels, network)
+        sides = (pixels.crop, pixels.crop, network.channels)
+        graph.inputs.append(Value(INPUT, (size, *sides), "uint8"))
+        x = planes(pixels, INPUT, Scope(graph=graph, slot=PIXELS_SLOT, weights=weights))
     for placed in network.blocks:
         of_slot = SlotWeights(weights, placed.slot)
         x = emit(placed, x, Scope(graph=graph, slot=placed.slot, weights=of_slot))
     graph.finish(x, Value(OUTPUT, (size, network.classes)))
     return graph
+
+
+def _check_pixels(pixels: Preprocessing, network: Network) -> None:
+    wanted = (network.side, network.channels)
+    if (pixels.size, len(pixels.mean)) != wanted:
+        raise UsageError(
+            f"preprocessing makes {len(pixels.mean)} channels of {pixels.size} pixels; "
+            f"accepted: {network.channels} of {network.side}, which the network takes"
+        )

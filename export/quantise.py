@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import MissingPackageError, UsageError
+from hwnas.export.pixels import PIXELS_SLOT
 
 if TYPE_CHECKING:
     import onnx
@@ -33,6 +33,7 @@ def quantise_dynamic(model: bytes) -> bytes:
             source,
             str(path),
             op_types_to_quantize=list(_OPERATORS),
+            nodes_to_exclude=_of_preprocessing(source),
             weight_type=quantization.QuantType.QInt8,
             extra_options={"MatMulConstBOnly": True},
         )
@@ -40,8 +41,8 @@ def quantise_dynamic(model: bytes) -> bytes:
     return _written(write, source)
 
 
-def quantise_static(model: bytes, batches: Iterable[NDArray[np.float32]]) -> bytes:
-    """Return the model in 8 bits, with activation ranges measured on batches of images."""
+def quantise_static(model: bytes, batches: Iterable[NDArray[Any]]) -> bytes:
+    """Return the model in 8 bits, with activation ranges measured on batches of its input."""
     quantization = _quantization()
     source = _with_products(model)
     name = source.graph.input[0].name
@@ -53,6 +54,7 @@ def quantise_static(model: bytes, batches: Iterable[NDArray[np.float32]]) -> byt
             str(path),
             reader,
             op_types_to_quantize=list(_OPERATORS),
+            nodes_to_exclude=_of_preprocessing(source),
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             extra_options={"MatMulConstBOnly": True},
@@ -61,16 +63,22 @@ def quantise_static(model: bytes, batches: Iterable[NDArray[np.float32]]) -> byt
     return _written(write, source)
 
 
+def _of_preprocessing(model: "onnx.ModelProto") -> list[str]:
+    """Return the names of nodes that work on pixels: 8 bits are what they come from."""
+    prefix = f"{PIXELS_SLOT}/"
+    return [node.name for node in model.graph.node if node.name.startswith(prefix)]
+
+
 class _Reader:
     """Feeds calibration data in the way the runtime asks for it."""
 
-    def __init__(self, feeds: Iterable[Mapping[str, NDArray[np.float32]]]) -> None:
+    def __init__(self, feeds: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         self._feeds = iter(feeds)
         self._next = next(self._feeds, None)
         if self._next is None:
             raise UsageError("static quantisation got no batches of images; accepted: at least one")
 
-    def get_next(self) -> Mapping[str, NDArray[np.float32]] | None:
+    def get_next(self) -> Mapping[str, NDArray[Any]] | None:
         now, self._next = self._next, next(self._feeds, None)
         return now
 
@@ -81,9 +89,28 @@ def to_half(model: bytes) -> bytes:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     converted = convert_float_to_float16(_parsed(model), keep_io_types=True)
+    _sort_nodes(converted)  # the casts are appended at the end, which the standard forbids
     data = converted.SerializeToString()
     assert isinstance(data, bytes)
     return data
+
+
+def _sort_nodes(model: "onnx.ModelProto") -> None:
+    """Put every node behind those whose outputs it reads; otherwise keep their order."""
+    maker = {name: at for at, node in enumerate(model.graph.node) for name in node.output}
+    order: dict[int, None] = {}
+
+    def place(at: int) -> None:
+        for name in model.graph.node[at].input:
+            if name in maker and maker[name] not in order:
+                place(maker[name])
+        order.setdefault(at)
+
+    for at in range(len(model.graph.node)):
+        place(at)
+    ordered = [model.graph.node[at] for at in order]
+    del model.graph.node[:]
+    model.graph.node.extend(ordered)
 
 
 def _quantization() -> Any:  # noqa: ANN401 - a module without types

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import hwnas
 from hwnas.errors import HwnasError, UsageError
-from hwnas.export import onnx_from_description, onnx_skeleton, to_onnx
+from hwnas.export import onnx_from_description, to_onnx
 from hwnas.export.blocks import EMITTERS
 from hwnas.export.graph import Graph, to_model_bytes
 from hwnas.export.weights import position_bias
@@ -53,22 +53,6 @@ def test_generated_weights_hold_no_zeros_and_nothing_tiny():
 def test_generated_models_depend_on_the_seed_alone():
     assert onnx_from_description(nano(), seed=1) == onnx_from_description(nano(), seed=1)
     assert onnx_from_description(nano(), seed=1) != onnx_from_description(nano(), seed=2)
-
-
-def test_a_skeleton_lacks_the_large_tensors_and_says_which():
-    whole = graph_of(onnx_from_description(nano()))
-    data, specs = onnx_skeleton(nano())
-    skeleton = graph_of(data)
-    assert skeleton.node == whole.node
-    kept = {tensor.name for tensor in skeleton.initializer}
-    assert kept.isdisjoint(spec.name for spec in specs)
-    assert {spec.name: spec.shape for spec in specs} == {
-        tensor.name: tuple(tensor.dims) for tensor in whole.initializer if tensor.name not in kept
-    }
-    assert max(len(tensor.raw_data) for tensor in skeleton.initializer) < 1024
-    fan_ins = {spec.name: spec.fan_in for spec in specs}
-    assert fan_ins["t3_1/mlp1_first.weight"] == NANO.largest()["t3.width"]
-    assert fan_ins["t3_1/positions.bias"] == 0
 
 
 def test_every_kind_of_block_has_an_emitter():

@@ -1,0 +1,188 @@
+"""`hwnas export`: a subnet as ONNX, checked, measured, and ready for servers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hwnas.cli.output import Output, table, verb_options
+from hwnas.errors import UsageError
+
+if TYPE_CHECKING:
+    from hwnas.export.artifact import Manifest, ModelEntry
+    from hwnas.pipeline.exporting import Exported, Wish
+    from hwnas.pipeline.families import Pack
+
+
+@click.command()
+@click.argument("subnet", required=False, type=click.Path(path_type=Path), metavar="[SUBNET]")
+@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
+              help="Export from this run; the subnet is extracted first if need be.  "
+                   "[default: the present folder]")  # fmt: skip
+@click.option("--arch", metavar="FILE|DIGEST|NAME",
+              help="Of the run: a file, a digest, smallest, largest.")  # fmt: skip
+@click.option("--pick", metavar="PICK",
+              help="Of the search's answer: recommended (default), knee, or a number in its "
+                   "list.")  # fmt: skip
+@click.option("--latency", metavar="BUDGET",
+              help="The budget whose answer is meant, such as 25ms.")  # fmt: skip
+@click.option("--family", is_flag=True,
+              help="Export what the search recommends for each budget, as one pack.")  # fmt: skip
+@click.option("--members", type=click.IntRange(min=2), metavar="N",
+              help="With --family: N subnets spread over the front.")  # fmt: skip
+@click.option("--precision", "precisions", default="fp32", show_default=True, metavar="NAME,..",
+              help="fp32, fp16, int8_dynamic, int8_static; fp32 is always written.")  # fmt: skip
+@click.option("--target", "targets", default="", metavar="NAME,..",
+              help="Also write what these need: triton, ort, openvino.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1), metavar="N",
+              help="Fix the batch size.  [default: any]")  # fmt: skip
+@click.option("--opset", type=int, default=17, show_default=True, metavar="N",
+              help="Version of ONNX's operators, 17 to 22.")  # fmt: skip
+@click.option("--embed-preprocessing", is_flag=True,
+              help="The graph takes uint8 pixels (NHWC) and normalises them itself.")  # fmt: skip
+@click.option("--images", type=click.IntRange(min=1), default=500, show_default=True,
+              help="Held-out images that the files are judged by.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Threads that speed is measured with.")  # fmt: skip
+@click.option("--no-speed", is_flag=True, help="Do not measure speed.")
+@click.option("--name", metavar="NAME", help="Of the model in a server.")
+@click.option("--recipe", metavar="RECIPE",
+              help="Where the data comes from, for a run of imported weights.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Write here.  [default: RUN/artifacts/DIGEST]")  # fmt: skip
+@verb_options
+def export(
+    output: Output, *, subnet: Path | None, folder: Path | None, arch: str | None,
+    pick: str | None, latency: str | None, family: bool, members: int | None, precisions: str,
+    targets: str, batch: int | None, opset: int, embed_preprocessing: bool, images: int,
+    threads: int, no_speed: bool, name: str | None, recipe: str | None, out: Path | None,
+) -> None:  # fmt: skip
+    """Write a subnet as ONNX, compared with torch on real images and measured on this device.
+
+    SUBNET is a folder that `hwnas extract` wrote; or name the subnet as there.
+    """
+    from hwnas.training.process import tune_process
+
+    tune_process()
+    from hwnas.pipeline import exporting
+
+    wish = exporting.checked(
+        exporting.Wish(
+            precisions=_names(precisions) or ("fp32",),
+            opset=opset,
+            batch=batch,
+            embed_preprocessing=embed_preprocessing,
+            targets=_names(targets),
+            images=images,
+            measured=not no_speed,
+            threads=threads,
+            name=name,
+        )
+    )
+    if family or members is not None:
+        if subnet or arch or pick or latency:
+            raise UsageError("--family chooses the subnets itself",
+                             "leave out SUBNET, --arch, --pick and --latency")  # fmt: skip
+        _export_family(output, folder, wish, recipe=recipe, out=out, members=members)
+        return
+    if subnet is not None and (folder or arch or pick or latency):
+        raise UsageError("a subnet's folder is named, and another way to choose one, too",
+                         "leave out one")  # fmt: skip
+    if subnet is None:
+        subnet = _extracted(output, folder, recipe=recipe, arch=arch, pick=pick, latency=latency)
+    report(output, exporting.export(subnet, wish=wish, out=out, recipe=recipe, note=output.note))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _extracted(
+    output: Output, folder: Path | None, *, recipe: str | None, arch: str | None,
+    pick: str | None, latency: str | None,
+) -> Path:  # fmt: skip
+    from hwnas.pipeline import extracting
+    from hwnas.pipeline.rundir import open_run
+
+    run = open_run(folder or Path())
+    selection = extracting.select(run, arch=arch, pick=pick, latency=latency)
+    found = extracting.extract(run, selection, recipe=recipe)
+    output.note(f"{found.folder}: {'extracted' if found.is_new else 'was there already'}")
+    return found.folder
+
+
+def _export_family(
+    output: Output, folder: Path | None, wish: "Wish", *, recipe: str | None, out: Path | None,
+    members: int | None,
+) -> None:  # fmt: skip
+    from hwnas.pipeline.families import export_family
+    from hwnas.pipeline.rundir import open_run
+
+    run = open_run(folder or Path())
+    found = export_family(run, wish=wish, members=members, out=out, recipe=recipe, note=output.note)
+    output.result(found.to_json(), _family_text(found))
+
+
+def _family_text(pack: "Pack") -> str:
+    rows = [
+        [
+            member.file,
+            ", ".join(member.budgets) or "-",
+            f"{member.accuracy:.2%}",
+            "-" if member.latency_ms is None else f"{member.latency_ms:.3f}",
+            f"{member.size_bytes / 1e6:.2f}",
+        ]
+        for member in pack.family.members
+    ]
+    lines = table(["file", "budget", "top-1", "p50 ms", "MB"], rows, right=(2, 3, 4))
+    choose = f'hwnas.export.choose_member("{pack.folder}", latency_ms=...)'
+    return "\n".join([f"{pack.folder}: {len(rows)} members", lines, f"choose one: {choose}"])
+
+
+def report(output: Output, exported: "Exported") -> None:
+    """Print what an artifact holds."""
+    manifest = exported.manifest
+    document: dict[str, Any] = {
+        "artifact": str(exported.folder),
+        "model": str(exported.folder / manifest.recommended),
+        "remarks": list(exported.remarks),
+        **manifest.to_json(),
+    }
+    text = [
+        f"{exported.folder}: subnet {manifest.digest[:12]}, {_form(manifest)}",
+        model_table(manifest),
+        *exported.remarks,
+        f"check it anywhere: hwnas validate {exported.folder}",
+    ]
+    output.result(document, "\n".join(text))
+
+
+def _form(manifest: "Manifest") -> str:
+    first = manifest.models[0]
+    batch = "any batch" if first.batch is None else f"batches of {first.batch}"
+    side = manifest.preprocessing.crop if "uint8" in manifest.input else manifest.preprocessing.size
+    return f"opset {first.opset}, {batch}, {manifest.input} of {side} pixels"
+
+
+def model_table(manifest: "Manifest") -> str:
+    """Return the models of an artifact, a line each."""
+    header = ["file", "MB", "difference", "agrees", "top-1", "p50 ms", "time", "grade"]
+    rows = [
+        [
+            entry.file,
+            f"{manifest.files[entry.file].size_bytes / 1e6:.2f}",
+            f"{entry.difference:.1e}",
+            f"{entry.agreement:.1%}",
+            f"{entry.accuracy:.2%}",
+            *_speed(entry),
+        ]
+        for entry in manifest.models
+    ]
+    return table(header, rows, right=tuple(range(1, 7)))
+
+
+def _speed(entry: "ModelEntry") -> list[str]:
+    if entry.latency is None:
+        return ["-", "-", "-"]
+    found = entry.latency
+    return [f"{found['median_ms']:.3f}", f"{found['ratio']:.2f}x", str(found["grade"])]

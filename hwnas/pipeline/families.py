@@ -1,0 +1,151 @@
+"""Families: what a search recommends for each of its budgets, exported into one folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hwnas.errors import UsageError
+from hwnas.export.artifact import read_manifest
+from hwnas.export.documents import to_document
+from hwnas.export.family import (
+    FAMILY_FILE,
+    FAMILY_SCHEMA,
+    Family,
+    Member,
+    read_family,
+    write_family,
+)
+from hwnas.io import write_folder_atomic
+from hwnas.pipeline.exportable import open_subject
+from hwnas.pipeline.exporting import ARTIFACTS_FOLDER, Note, Wish, checked, fill
+from hwnas.pipeline.extracting import extract
+from hwnas.pipeline.fronts import Front, latest_front
+from hwnas.pipeline.rundir import Run, recorded_versions
+from hwnas.pipeline.selecting import select
+from hwnas.profiling.machine import device
+
+FAMILY_FOLDER = "family"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pack:
+    """A family's folder and its manifest."""
+
+    folder: Path
+    family: Family
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        return {"folder": str(self.folder), **FAMILY_SCHEMA.stamp(to_document(self.family))}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chosen:
+    """A choice of the front, by its index, and the budgets that it answers."""
+
+    index: int
+    budgets: tuple[str, ...]
+
+
+def export_family(
+    run: Run,
+    *,
+    wish: Wish | None = None,
+    members: int | None = None,
+    out: Path | None = None,
+    recipe: str | None = None,
+    note: Note = lambda _: None,
+) -> Pack:
+    """Return the pack of what the latest search recommends, one member per budget.
+
+    `members`: instead, so many choices spread over the front. The folder appears whole.
+    """
+    wish = checked(wish or Wish())
+    folder = out or run.folder / ARTIFACTS_FOLDER / FAMILY_FOLDER
+    if folder.exists() and not (folder / FAMILY_FILE).is_file():
+        raise UsageError(f"{folder}: exists and is no family of ours", "choose another --out")
+    front = latest_front(run)
+    chosen = _spread(front, members) if members else _recommended(run, front)
+    subnets = []
+    for number, choice in enumerate(chosen, start=1):
+        note(f"member {number} of {len(chosen)}")
+        selection = select(run, arch=front.choices[choice.index].digest)
+        subnets.append(extract(run, selection, recipe=recipe).folder)
+
+    def write(place: Path) -> None:
+        found = []
+        for choice, subnet in zip(chosen, subnets, strict=True):
+            fill(place / subnet.name, open_subject(subnet, recipe=recipe), wish=wish, note=note)
+            found.append(_member(place, subnet.name, choice.budgets))
+        write_family(place, _family(run, found))
+
+    write_folder_atomic(folder, write)
+    return Pack(folder=folder, family=read_family(folder))
+
+
+def _recommended(run: Run, front: Front) -> list[_Chosen]:
+    budgets: dict[int, list[str]] = {}
+    for answer in front.answers:
+        if answer.recommended is not None:
+            budgets.setdefault(answer.recommended, []).append(answer.budget)
+    if not budgets:
+        raise UsageError(
+            f"the search of {run.folder} recommends nothing, so there is nothing to export",
+            f"hwnas search --run {run.folder} --latency 10ms,20ms",
+        )
+    return [_Chosen(index=index, budgets=tuple(found)) for index, found in budgets.items()]
+
+
+def _spread(front: Front, members: int) -> list[_Chosen]:
+    if members > len(front.choices):
+        raise UsageError(
+            f"{members} members asked for, the front has {len(front.choices)} choices",
+            "ask for fewer: --members N",
+        )
+    order = sorted(range(len(front.choices)), key=lambda index: _cost(front, index))
+    last = len(order) - 1
+    picks = [order[round(place * last / (members - 1))] for place in range(members)]
+    return [_Chosen(index=index, budgets=()) for index in picks]
+
+
+def _cost(front: Front, index: int) -> float:
+    choice = front.choices[index]
+    times = [value.mean for name, value in choice.predicted.items() if name.startswith("latency")]
+    return times[0] if times else choice.costs.get("macs", 0.0)
+
+
+def _member(place: Path, name: str, budgets: tuple[str, ...]) -> Member:
+    manifest = read_manifest(place / name)
+    entry = manifest.model(manifest.recommended)
+    file = manifest.files[entry.file]
+    predicted = manifest.promised.get("latency")
+    measured = entry.latency is not None
+    latency = entry.latency["median_ms"] if entry.latency is not None else None
+    if latency is None and isinstance(predicted, dict):
+        latency = float(predicted["mean"])
+    return Member(
+        file=f"{name}/{entry.file}",
+        digest=manifest.digest,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes,
+        budgets=budgets,
+        accuracy=entry.accuracy,
+        latency_ms=latency,
+        measured=measured,
+        precision=entry.precision,
+        promised=manifest.promised,
+    )
+
+
+def _family(run: Run, members: Sequence[Member]) -> Family:
+    order = sorted(members, key=lambda member: (member.latency_ms or 0.0, member.size_bytes))
+    return Family(
+        space=run.space,
+        device=device().name,
+        budgets={budget: member.file for member in order for budget in member.budgets},
+        members=tuple(order),
+        versions=recorded_versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
