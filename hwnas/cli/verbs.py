@@ -56,6 +56,11 @@ VERBS: dict[str, Verb] = {
         "they are.",
         needs=("sklearn",),
     ),
+    "search": Verb(
+        target="hwnas.cli.search:search",
+        help="Find the most accurate subnets of a run within budgets, and measure the best of "
+        "them.",
+    ),
     "extract": Verb(
         target="hwnas.cli.extract:extract",
         help="Cut a subnet out of a run's supernet, calibrated, measured and proved.",
