@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--run", "folder", type=click.Path(path_type=Path), default=".", metavar="RUN",
-              help="The run folder.  [default: the present folder]")  # fmt: skip
+@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
+              help="The run folder.  [default: this folder, or the only run in runs]")  # fmt: skip
 @click.option("--arch", metavar="FILE|DIGEST|NAME",
               help="The architecture: a file, a digest, smallest, largest.")  # fmt: skip
 @click.option("--pick", metavar="PICK",
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def extract(
     output: Output,
     *,
-    folder: Path,
+    folder: Path | None,
     arch: str | None,
     pick: str | None,
     latency: str | None,
@@ -45,9 +45,9 @@ def extract(
 
     tune_process()
     from hwnas.pipeline import extracting
-    from hwnas.pipeline.rundir import open_run
+    from hwnas.pipeline.rundir import find_run
 
-    run = open_run(folder)
+    run = find_run(folder)
     selection = extracting.select(run, arch=arch, pick=pick, latency=latency)
     report(output, extracting.extract(run, selection, recipe=recipe, out=out))
 

@@ -59,6 +59,11 @@ def finetune(
     from hwnas.pipeline import finetuning
 
     if subnet is None:
+        if folder is None and not (arch or pick or latency):
+            raise UsageError(
+                "no subnet is named",
+                "hwnas finetune RUN/subnets/DIGEST, or --run RUN with --arch, --pick or --latency",
+            )
         subnet = _extracted(folder, arch=arch, pick=pick, latency=latency, recipe=recipe).folder
     elif arch or pick or latency:
         raise UsageError("a subnet is named, and one of a run, too", "leave out one")
@@ -93,11 +98,7 @@ def _extracted(
     recipe: str | None,
 ) -> "Subnet":  # fmt: skip
     from hwnas.pipeline.extracting import extract, select
-    from hwnas.pipeline.rundir import open_run
+    from hwnas.pipeline.rundir import find_run
 
-    if folder is None:
-        raise UsageError(
-            "no subnet is named", "hwnas finetune RUN/subnets/DIGEST, or --run RUN --arch ..."
-        )
-    run = open_run(folder)
+    run = find_run(folder)
     return extract(run, select(run, arch=arch, pick=pick, latency=latency), recipe=recipe)

@@ -26,7 +26,7 @@ from hwnas.supernet.card import Card, read_card, write_card
 from hwnas.training.data import load_data
 
 if TYPE_CHECKING:
-    from hwnas.training.recipe import Recipe
+    from hwnas.pipeline.config import Recipe
 
 __all__ = ["Selection", "Subnet", "extract", "select"]
 

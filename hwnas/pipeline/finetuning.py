@@ -17,7 +17,7 @@ import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import Schema, digest, read_json, write_atomic, write_json
-from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.config import Recipe, read_recipe, to_toml
 from hwnas.pipeline.rundir import RUN_FILE
 from hwnas.pipeline.sealing import CONFIG_FILE, Evidence, Origin, Subnet, check_fits, seal
 from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, binding, device_of
@@ -29,7 +29,6 @@ from hwnas.training.data import load_data
 from hwnas.training.distributed import Ranks, ranks
 from hwnas.training.loop import Progress, Training, averaged_weights, train
 from hwnas.training.prepare import prepare
-from hwnas.training.recipe import Recipe
 
 TRAINING_SCHEMA = Schema(name="hwnas/subnet-training", version=1)
 TRAINING_FILE = "training.json"
@@ -66,6 +65,10 @@ def finetuning_recipe(
     It is the supernet's, or `recipe`. Fine-tuning takes a fifth of its learning rate, a quarter
     of its epochs and no warm-up; `assignments` such as `schedule.epochs=3` override everything.
     """
+    if not (subnet / CARD_FILE).is_file():
+        raise UsageError(
+            f"{subnet}: is no subnet (it has no {CARD_FILE})", "hwnas extract --run RUN makes one"
+        )
     own = subnet / CONFIG_FILE
     if recipe is None and not own.is_file():
         raise UsageError(
@@ -139,7 +142,7 @@ def finetune(
             train(training, keeper, watch=watch, stop=watching.stop)
         if not here.leads:
             return None
-        return Subnet(folder=out, card=_finish(out, training, arch, base, binds))
+        return Subnet(folder=out, card=_finish(out, training, recipe, base, binds))
 
 
 def _supernet_of_one(space: Space, arch: Arch, recipe: Recipe, source: Path | None) -> Supernet:
@@ -190,9 +193,9 @@ def _finished(out: Path, binds: Mapping[str, Any]) -> Card | None:
 
 
 def _finish(
-    out: Path, training: Training, arch: Arch, base: Card, binds: Mapping[str, Any]
+    out: Path, training: Training, recipe: Recipe, base: Card, binds: Mapping[str, Any]
 ) -> Card:
-    recipe = training.recipe
+    arch = training.supernet.space.largest()
     steps = len(training.batches) * recipe.schedule.epochs
     told = {
         **binds,

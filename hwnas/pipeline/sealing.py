@@ -17,7 +17,7 @@ from torch import Tensor
 from hwnas.errors import UsageError
 from hwnas.io import digest, write_atomic
 from hwnas.nets.norms import BatchNorm
-from hwnas.pipeline.config import to_toml
+from hwnas.pipeline.config import Recipe, to_toml
 from hwnas.pipeline.rundir import recorded_versions
 from hwnas.spaces import Arch
 from hwnas.supernet import Supernet, count_right, load_subnet, save_subnet
@@ -34,7 +34,6 @@ from hwnas.training.datasets import Data
 from hwnas.training.loader import evaluation_batches
 from hwnas.training.measure import calibration_images
 from hwnas.training.preprocessing import describe_data, preprocessing_of
-from hwnas.training.recipe import Recipe
 
 CONFIG_FILE = "config.toml"
 PROOF_IMAGES = 32

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from hwnas.errors import UsageError
-from hwnas.io.units import DURATION_MS, parse
 from hwnas.pipeline.accuracies import read_accuracies
 from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, Answer, Front, arch_of, latest_front
 from hwnas.pipeline.rundir import Run, space_of
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.sampling import read_archs
+from hwnas.search.budgets import Budget, parse_budgets
 from hwnas.spaces import Arch, Space
 
 SUBNETS_FOLDER = "subnets"
 _DIGEST = re.compile(r"[0-9a-f]{4,64}")
-_CLAUSES = re.compile(r"\s*[,;]\s*|\s+and\s+")
 _ACCEPTED = "a file, a digest, smallest, largest"
 
 
@@ -116,8 +115,10 @@ def _picked(run: Run, pick: str, latency: str | None) -> Selection:
 def _answer(run: Run, front: Front, latency: str | None) -> Answer:
     known = ", ".join(answer.budget or "no budget" for answer in front.answers)
     if latency is not None:
-        for answer in front.answers:
-            if _is_latency(answer.budget, latency):
+        wanted = _latency(latency)
+        # An answer to this budget alone comes before one to it and others together.
+        for answer in sorted(front.answers, key=lambda answer: len(_clauses(answer.budget))):
+            if _meets(answer.budget, wanted):
                 return answer
         raise UsageError(
             f"{run.folder} has no answer for latency {latency}; there is one for: {known}",
@@ -131,22 +132,29 @@ def _answer(run: Run, front: Front, latency: str | None) -> Answer:
     return front.answers[0]
 
 
-def _is_latency(budget: str, wanted: str) -> bool:
-    """Return whether a budget such as `latency 25ms` limits latency to `wanted`."""
-    for clause in _CLAUSES.split(budget):
-        name, _, value = clause.partition(" ")
-        if name.partition(":")[0] == "latency" and _same(value, wanted):
-            return True
-    return False
+def _clauses(budget: str) -> list[tuple[str, str]]:
+    """Return the (quantity, value) pairs of a budget such as `latency 25ms, params 2M`."""
+    return [
+        (name, value) for name, _, value in (part.partition(" ") for part in budget.split(", "))
+    ]
 
 
-def _same(one: str, other: str) -> bool:
-    if one.strip() == other.strip():
-        return True
-    try:
-        return parse(one, DURATION_MS) == parse(other, DURATION_MS)
-    except UsageError:  # shares and ranges are compared as they are typed
-        return False
+def _meets(budget: str, wanted: Budget) -> bool:
+    """Return whether a budget says what is wanted; a device need not be named."""
+    return any(
+        value == wanted.text and (name if wanted.device else name.partition(":")[0]) == wanted.name
+        for name, value in _clauses(budget)
+    )
+
+
+def _latency(text: str) -> Budget:
+    alternatives = parse_budgets({"latency": [text]})
+    if len(alternatives) != 1:
+        raise UsageError(
+            f"--latency {text} names {len(alternatives)} budgets; accepted: one",
+            f"--latency {text.split(',', maxsplit=1)[0]}",
+        )
+    return alternatives[0][0]
 
 
 def _numbered(answer: Answer, text: str) -> int:

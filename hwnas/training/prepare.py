@@ -69,7 +69,7 @@ def prepare(
         supernet,
         flat,
         optimiser,
-        _step_settings(recipe, len(data.classes), device),
+        _step_settings(recipe, data, device),
         average=Average(flat.weights, wanted.average_decay) if wanted.average_decay else None,
         loss_scale=LossScale(enabled=recipe.process.precision == "fp16"),
         ranks=ranks,
@@ -109,7 +109,7 @@ def _decays(name: str, tensor: Tensor) -> bool:
     return name.endswith(".weight") and tensor.dim() > 1
 
 
-def _step_settings(recipe: Recipe, classes: int, device: torch.device) -> StepSettings:
+def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSettings:
     losses, merge, teacher = recipe.losses, recipe.merge, recipe.losses.teacher
     kind = "kl" if losses.distillation == "none" else losses.distillation
     return StepSettings(
@@ -130,7 +130,8 @@ def _step_settings(recipe: Recipe, classes: int, device: torch.device) -> StepSe
             teacher.models,
             pretrained=teacher.pretrained,
             temperature=teacher.temperature,
-            classes=classes,
+            classes=len(data.classes),
+            channels=data.channels,
             device=device,
         ),
         autocast=_autocast(recipe.process.precision, device),

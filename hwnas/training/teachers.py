@@ -19,6 +19,7 @@ def load_teacher(
     pretrained: bool,
     temperature: float,
     classes: int,
+    channels: int,
     device: torch.device,
 ) -> Callable[[Tensor], Tensor] | None:
     """Return a function from images to the teachers' mean probabilities; None without models.
@@ -29,7 +30,10 @@ def load_teacher(
     if not models:
         return None
     teachers = [
-        _load(name, pretrained=pretrained, classes=classes).to(device).eval().requires_grad_(False)
+        _load(name, pretrained=pretrained, classes=classes, channels=channels)
+        .to(device)
+        .eval()
+        .requires_grad_(False)
         for name in models
     ]
 
@@ -40,13 +44,16 @@ def load_teacher(
     return probabilities
 
 
-def _load(entry: str, *, pretrained: bool, classes: int) -> nn.Module:
+def _load(entry: str, *, pretrained: bool, classes: int, channels: int) -> nn.Module:
     if Path(entry).is_dir():
         network = load_subnet(Path(entry))
-        if network.description.classes != classes:
-            raise UsageError(
-                f"teacher {entry} has {network.description.classes} classes, the data {classes}"
-            )
+        theirs = network.description
+        for what, its, ours in (
+            ("classes", theirs.classes, classes),
+            ("channels", theirs.channels, channels),
+        ):
+            if its != ours:
+                raise UsageError(f"teacher {entry} has {its} {what}, the data {ours}")
         return network
     name, _, checkpoint = entry.partition("@")
     timm = import_timm("models")
@@ -63,6 +70,7 @@ def _load(entry: str, *, pretrained: bool, classes: int) -> nn.Module:
             name,
             pretrained=pretrained and not checkpoint,
             num_classes=classes,
+            in_chans=channels,
             checkpoint_path=checkpoint,
         )
     except (RuntimeError, OSError, ValueError) as error:

@@ -221,8 +221,10 @@ def front(run: Run) -> Front:
     answers = (
         Answer(budget="latency 25ms", recommended=2, knee=1, reason="", feasible=4,
                listed=(2, 3, 1, 0)),
-        Answer(budget="latency 0.005s, size 40MB", recommended=0, knee=None, reason="one only",
+        Answer(budget="latency 5ms, size 40MB", recommended=0, knee=None, reason="one only",
                feasible=1, listed=(0,)),
+        Answer(budget="latency:pi 60%", recommended=3, knee=0, reason="", feasible=2,
+               listed=(3, 0)),
     )  # fmt: skip
     front = Front(
         space=run.space, options=run.options, choices=choices, answers=answers, created="now"
@@ -238,6 +240,8 @@ def front(run: Run) -> Front:
         (("--latency", "0.025s", "--pick", "knee"), 1),
         (("--latency", "25ms", "--pick", "2"), 3),
         (("--latency", "5ms"), 0),
+        (("--latency", "60%"), 3),
+        (("--latency", "pi=60%", "--pick", "knee"), 0),
     ],
 )
 def test_the_pick_of_a_search(run: Run, front: Front, arguments, choice: int) -> None:
@@ -254,12 +258,15 @@ def test_the_pick_of_a_search(run: Run, front: Front, arguments, choice: int) ->
     ("arguments", "message", "hint"),
     [
         (("--latency", "26ms"), "no answer for latency 26ms; there is one for: latency 25ms, "
-         "latency 0.005s, size 40MB", "--latency 26ms"),
-        ((), "has 2 answers", "--latency"),
+         "latency 5ms, size 40MB, latency:pi 60%", "--latency 26ms"),
+        ((), "has 3 answers", "--latency"),
+        (("--latency", "box=60%"), "no answer for latency box=60%", "--latency box=60%"),
+        (("--latency", "5ms,25ms"), "names 2 budgets; accepted: one", "--latency 5ms"),
+        (("--latency", "fast"), "'fast' is not a", ""),
         (("--latency", "25ms", "--pick", "5"), "the search lists 1 to 4", ""),
         (("--latency", "25ms", "--pick", "0"), "the search lists 1 to 4", ""),
         (("--latency", "25ms", "--pick", "best"), "accepted: recommended, knee", ""),
-        (("--latency", "5ms", "--pick", "knee"), "nothing knee for latency 0.005s", "--pick N"),
+        (("--latency", "5ms", "--pick", "knee"), "nothing knee for latency 5ms", "--pick N"),
     ],
 )  # fmt: skip
 def test_wishes_that_no_search_answered(
