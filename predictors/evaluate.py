@@ -2,14 +2,14 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hwnas.predictors import checks
 from hwnas.predictors.columns import FloatArray
-from hwnas.predictors.predictor import LEAST_ROWS, Predictor
+from hwnas.predictors.predictor import LEAST_ROWS, Prediction, Predictor
 from hwnas.predictors.scores import Scores, score
 
 SHARES = (0.25, 0.5, 0.75)  # of the training rows, for the learning curve
@@ -28,6 +28,7 @@ class Evaluation:
     """Scores of rows never seen by the predictor that predicted them, all folds together.
 
     `curve` is measured; `power` and `floor` describe it as floor + factor * rows ** -power.
+    `held_out` is what was predicted, in the order of the rows.
     """
 
     scores: Scores
@@ -36,6 +37,7 @@ class Evaluation:
     factor: float
     power: float
     fit_cpu_s: float
+    held_out: Prediction = field(repr=False, compare=False)
 
     def expected_mape(self, rows: int) -> float:
         """Return the error (percent) that the curve expects with so many rows."""
@@ -86,6 +88,7 @@ def evaluate(
         factor=factor,
         power=power,
         fit_cpu_s=float(np.mean(seconds)),
+        held_out=Prediction(*predictions),
     )
 
 
