@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from hwnas.errors import FormatError, HwnasError, UsageError, unknown_name
-from hwnas.io import Schema, write_json
+from hwnas.io import write_json
 from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.accuracies import read_accuracies
+from hwnas.pipeline.evaluations import EVALUATION_FILE, EVALUATION_SCHEMA, held_out_json
 from hwnas.pipeline.predictors import (
     ACCURACY,
     LATENCY,
@@ -29,7 +30,7 @@ from hwnas.pipeline.predictors import (
     said_by,
 )
 from hwnas.pipeline.rundir import Run, latest_step, space_of
-from hwnas.predictors import Evaluation, Predictor, Scores, evaluate, score, transfer
+from hwnas.predictors import Evaluation, Prediction, Predictor, Scores, evaluate, score, transfer
 from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.features import features
 from hwnas.predictors.predictor import LEAST_ROWS
@@ -39,8 +40,6 @@ from hwnas.profiling.profiles import best_records, read_profile
 from hwnas.profiling.records import Device, Record, Settings
 from hwnas.spaces import Arch, Space
 
-EVALUATION_SCHEMA = Schema(name="hwnas/evaluation", version=1)
-EVALUATION_FILE = "evaluation.json"
 TARGETS = (LATENCY, "throughput_per_s", "peak_mb", "energy_mj")
 MORE = 20  # samples whose worth is told
 _FOLDS = 5
@@ -61,7 +60,10 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitted:
-    """A fitted predictor and what it is worth; `scores` are None where rows are too few."""
+    """A fitted predictor and what it is worth; `scores` are None where rows are too few.
+
+    `held_out`: what was predicted of each row by a predictor that had not seen it.
+    """
 
     name: str
     predictor: SpacePredictor
@@ -70,6 +72,7 @@ class Fitted:
     fit_cpu_s: float
     remarks: tuple[str, ...] = ()
     folder: Path | None = None
+    held_out: Prediction | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known of the predictor as a JSON object."""
@@ -168,8 +171,9 @@ def fit_rows(
         fit_cpu_s=seconds,
         remarks=remarks,
         folder=folder,
+        held_out=curve.held_out if curve else None,
     )
-    return _stored(fitted)
+    return _stored(fitted, rows)
 
 
 def fit_transfer(
@@ -190,6 +194,7 @@ def fit_transfer(
             "--from the profiles of other devices",
         )
     table = said_by(direct, new.codes)
+    left_out = _left_out(table, new.values) if len(new.values) > LEAST_TO_TRANSFER else None
     started = time.process_time()
     transferred = transfer(table, new.values)
     seconds = time.process_time() - started
@@ -203,13 +208,14 @@ def fit_transfer(
             rows=len(new.values),
             about={**new.about, "from": ", ".join(_origin(source) for source in direct)},
         ),
-        scores=_left_out(table, new.values) if len(new.values) > LEAST_TO_TRANSFER else None,
+        scores=score(new.values, *left_out) if left_out else None,
         curve=None,
         fit_cpu_s=seconds,
         remarks=new.remarks,
         folder=folder,
+        held_out=left_out,
     )
-    return _stored(fitted)
+    return _stored(fitted, new)
 
 
 def sources_from(
@@ -345,21 +351,24 @@ def _name(target: str, device: str, backend: str, settings: Settings) -> str:
     return "-".join(parts)
 
 
-def _left_out(table: FloatArray, values: FloatArray) -> Scores:
-    """Return the scores of predictions for each row by a transfer that has not seen it."""
+def _left_out(table: FloatArray, values: FloatArray) -> Prediction:
+    """Return the prediction for each row by a transfer that has not seen it."""
     predicted = np.empty((3, len(values)))
     for row in range(len(values)):
         rest = np.arange(len(values)) != row
         found = transfer(table[rest], values[rest]).predict(table[[row]])
         predicted[:, row] = [part[0] for part in found]
-    return score(values, *predicted)
+    return Prediction(*predicted)
 
 
-def _stored(fitted: Fitted) -> Fitted:
+def _stored(fitted: Fitted, rows: Rows) -> Fitted:
     if fitted.folder is not None:
+        held_out = fitted.held_out
+        rows_held_out = held_out_json(rows.values, held_out) if held_out else None
         fitted.predictor.save(fitted.folder)
         path = fitted.folder / EVALUATION_FILE
-        write_json(path, EVALUATION_SCHEMA, {**fitted.to_json(), "folder": None})
+        content = {**fitted.to_json(), "folder": None, "held_out": rows_held_out}
+        write_json(path, EVALUATION_SCHEMA, content)
     return fitted
 
 
