@@ -81,11 +81,12 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """A value with its name, and what is said beside it, such as its interval."""
+    """A value with its name, its interval beside it, and what was measured instead."""
 
     name: str
     value: str
     beside: str = ""
+    measured: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +97,7 @@ class Card:
     name: str
     facts: tuple[Fact, ...]
     text: str
+    warning: str
     command: str
     index: int
 

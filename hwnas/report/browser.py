@@ -81,6 +81,7 @@ class Browser:
     """One page in a headless browser. `problems`: errors of the console and of scripts."""
 
     def __init__(self, window: Window = Window()) -> None:
+        program = require_browser()
         self._home = tempfile.TemporaryDirectory(
             prefix="hwnas-browser-", ignore_cleanup_errors=True
         )
@@ -88,13 +89,13 @@ class Browser:
         self._number = 0
         self._session: str | None = None
         self.problems: list[str] = []
-        self._child = self._start(require_browser())
-        target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
-        attached = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})
-        self._session = str(attached["sessionId"])
-        for domain in ("Page", "Runtime", "Log"):
-            self.send(f"{domain}.enable")
-        self.show_on(window)
+        self._child = self._start(program)
+        try:
+            self._attach()
+            self.show_on(window)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -114,6 +115,13 @@ class Browser:
         os.close(self._write)
         os.close(self._read)
         self._home.cleanup()
+
+    def _attach(self) -> None:
+        target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
+        attached = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})
+        self._session = str(attached["sessionId"])
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
 
     def show_on(self, window: Window) -> None:
         """Give the page this size and colour scheme."""

@@ -6,23 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.pipeline.fronts import Choice, Front
+from hwnas.pipeline.fronts import Choice, Front, Verified
 from hwnas.pipeline.rundir import Run
 from hwnas.report.blocks import Fact
 from hwnas.report.words import interval, quantity, settings_text, short
 from hwnas.spaces import Space
 
 _NAMES = {"macs": "MACs", "params": "parameters", "size": "weights"}
+_NONE: Mapping[str, float] = {}
 _NOTHING = "·"  # for a gene that a stage does not have, or that makes no difference
 
 
-def facts_of(choice: Choice) -> tuple[Fact, ...]:
+def facts_of(choice: Choice, measured: Mapping[str, float] = _NONE) -> tuple[Fact, ...]:
     """Return the predicted values with their intervals, then what is known exactly."""
     predicted = [
         Fact(
             name=name.replace(":", " on "),
             value=quantity(name, estimate.mean),
             beside=interval(name, estimate.low, estimate.high),
+            measured=quantity(name, measured[name]) if name in measured else "",
         )
         for name, estimate in choice.predicted.items()
     ]
@@ -38,33 +40,57 @@ def export_command(run: Run, choice: Choice) -> str:
     return f"hwnas export --run {shlex.quote(str(run.folder))} --arch {short(choice.digest)}"
 
 
-def picks(run: Run, space: Space, front: Front, shown: Sequence[int]) -> dict[str, Any]:
+def measured_of(verified: Sequence[Verified]) -> dict[str, Mapping[str, float]]:
+    """Return what was measured last of each subnet, by its digest."""
+    return {entry.digest: entry.measured for entry in verified}
+
+
+def notes_of(choice: Choice) -> list[str]:
+    """Return what else has to be known of a choice, as sentences."""
+    how = settings_text(choice.settings)
+    notes = [f"Run as {how}."] if how else []
+    if not choice.in_range:
+        notes.append("Its like was never measured: the predictions are extrapolated.")
+    return notes
+
+
+def picks(
+    run: Run, space: Space, front: Front, shown: Sequence[int], verified: Sequence[Verified]
+) -> dict[str, Any]:
     """Return what the page knows of the choices that can be picked, as JSON.
 
     Genes are a table of stages and properties; `rows` and `columns` name them once for all.
     """
     rows, columns = _layout(space)
+    measured = measured_of(verified)
     return {
         "rows": rows,
         "columns": columns,
         "choices": {
-            str(index): _pick(run, space, front.choices[index], rows, columns) for index in shown
+            str(index): {
+                **_pick(run, front.choices[index], measured),
+                "genes": _cells(space, front.choices[index], rows, columns),
+            }
+            for index in shown
         },
     }
 
 
-def _pick(
-    run: Run, space: Space, choice: Choice, rows: Sequence[str], columns: Sequence[str]
-) -> dict[str, Any]:
-    values = _values(space, choice.genes)
-    cells = [[values.get(_gene(row, column), _NOTHING) for column in columns] for row in rows]
+def _pick(run: Run, choice: Choice, measured: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    facts = facts_of(choice, measured.get(choice.digest, _NONE))
     return {
         "name": short(choice.digest),
-        "facts": [[fact.name, fact.value, fact.beside] for fact in facts_of(choice)],
-        "settings": settings_text(choice.settings),
-        "genes": cells,
+        "facts": [[fact.name, fact.value, fact.beside, fact.measured] for fact in facts],
+        "notes": notes_of(choice),
         "command": export_command(run, choice),
     }
+
+
+def _cells(
+    space: Space, choice: Choice, rows: Sequence[str], columns: Sequence[str]
+) -> list[list[str]]:
+    values = _values(space, choice.genes)
+    return [[values.get(_gene(row, column), _NOTHING) for column in columns] for row in rows]
 
 
 def _layout(space: Space) -> tuple[list[str], list[str]]:

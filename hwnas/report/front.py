@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
+from hwnas.pipeline.fronts import Answer, Front, Verified
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
 from hwnas.report.blocks import (
     Block,
@@ -15,10 +15,10 @@ from hwnas.report.blocks import (
     Table,
     figure,
 )
-from hwnas.report.choices import export_command, facts_of
+from hwnas.report.choices import export_command, facts_of, measured_of, notes_of
 from hwnas.report.frontfigure import front_figure
 from hwnas.report.gather import Material
-from hwnas.report.view import ACCURACY, View, axes_of, budget_words, view_of, what
+from hwnas.report.view import ACCURACY, MACS, View, axes_of, budget_words, view_of, what
 from hwnas.report.words import (
     DASH,
     digits,
@@ -26,7 +26,6 @@ from hwnas.report.words import (
     listed,
     plural,
     quantity,
-    settings_text,
     short,
 )
 
@@ -52,6 +51,28 @@ def recommendation(material: Material) -> Section:
         blocks.append(Cards(cards=found))
     blocks += [Paragraph(text=_nothing(answer)) for answer in front.answers if _empty(answer)]
     return Section(anchor=RECOMMENDATION, title=title, blocks=tuple(blocks))
+
+
+def headline(front: Front | None) -> str:
+    """Return what a front recommends in a line, empty where it recommends nothing."""
+    names = axes_of(front) if front is not None else []
+    if front is None or not names:
+        return ""
+    best = [front.choices[a.recommended] for a in front.answers if a.recommended is not None]
+    if not best:
+        return ""
+    accuracy = [choice.predicted[ACCURACY].mean for choice in best]
+    cost = [
+        choice.predicted[names[0]].mean if names[0] in choice.predicted else choice.costs[names[0]]
+        for choice in best
+    ]
+    where = "" if names[0] == MACS else f" in {_span(names[0], cost)}"
+    return f"{_span(ACCURACY, accuracy)} accuracy{where}"
+
+
+def _span(name: str, values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return quantity(name, low) if low == high else interval(name, low, high)
 
 
 def front_section(material: Material) -> tuple[Section, list[int]]:
@@ -85,14 +106,16 @@ def _card(material: Material, front: Front, answer: Answer) -> Card | None:
     if answer.recommended is None:
         return None
     choice = front.choices[answer.recommended]
-    sentences = [_sentence(answer.reason), _proof(material.verified, choice)]
-    how = settings_text(choice.settings)
+    entries = [entry for entry in material.verified if entry.digest == choice.digest]
+    measured = measured_of(entries).get(choice.digest, {})
     words = budget_words(answer.budget)
+    sentences = [_sentence(answer.reason), _proof(entries), *notes_of(choice)]
     return Card(
         title=f"For {words}" if words else "Without a budget",
         name=short(choice.digest),
-        facts=facts_of(choice),
-        text=" ".join(filter(None, [*sentences, f"Run as {how}." if how else ""])),
+        facts=facts_of(choice, measured),
+        text=" ".join(filter(None, sentences)),
+        warning="Over its budget when measured." if entries and not entries[-1].met else "",
         command=export_command(material.run, choice),
         index=answer.recommended,
     )
@@ -111,14 +134,11 @@ def _nothing(answer: Answer) -> str:
     return f"For {words} nothing is recommended: {answer.reason or 'no subnet keeps it'}."
 
 
-def _proof(verified: Sequence[Verified], choice: Choice) -> str:
-    entries = [entry for entry in verified if entry.digest == choice.digest and entry.measured]
+def _proof(entries: Sequence[Verified]) -> str:
     if not entries:
         return "Not measured yet: all values are predictions."
-    entry = entries[-1]
-    values = [f"{quantity(name, value)}" for name, value in entry.measured.items()]
-    verdict = "within" if entry.met else "over"
-    return f"Built and measured on {entry.device}: {listed(values)}, {verdict} the budget."
+    kept = " It keeps the budget." if entries[-1].met else ""
+    return f"Built and measured on {entries[-1].device}.{kept}"
 
 
 def _sentences(view: View, front: Front) -> str:
@@ -171,7 +191,7 @@ def _figure(view: View) -> Figure:
     if view.delivered:
         legend.append(("measured", "measured"))
     if view.baselines:
-        legend += [("uniform-mark", UNIFORM), ("random-mark", RANDOM)]
+        legend += [("uniform-mark", UNIFORM), ("random-line", RANDOM)]
     if view.landmarks:
         legend.append(("landmark", "other networks, same training"))
     return figure(

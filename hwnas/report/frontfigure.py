@@ -1,6 +1,7 @@
 """The drawing of a front: predicted choices with intervals, what was measured, what to beat."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hwnas.report.baselines import RANDOM, Baseline
 from hwnas.report.html import Html, element, joined
@@ -9,6 +10,7 @@ from hwnas.report.plot import (
     Axis,
     Point,
     Room,
+    area,
     axes,
     drawing,
     line,
@@ -23,6 +25,7 @@ from hwnas.report.words import percent, quantity, short
 _NARROW_BELOW = 500.0
 _WHISKERS = 36  # spots that show their intervals without being asked
 _CLOSE = 3.0  # pixels
+_RING = 8.0  # around a recommended choice
 
 
 def front_figure(view: View, width: float) -> Html:
@@ -68,8 +71,7 @@ def _scales(view: View, room: Room) -> tuple[Scale, Scale]:
     for baseline in view.baselines:
         xs += [x for x, _ in baseline.points]
         ys += [y for _, y in baseline.points]
-    shown = _with_intervals(view)
-    ys += [end for spot in shown for end in (spot.y.low, spot.y.high)]
+    ys += [end for spot in view.on_front for end in (spot.y.low, spot.y.high)]
     low, high = min(xs, default=0.0), max(xs, default=1.0)
     # A budget far beyond everything is left out rather than squeezing all the rest.
     xs += [limit for limit in view.limits if 0.5 * low <= limit <= 1.5 * high]
@@ -78,12 +80,6 @@ def _scales(view: View, room: Room) -> tuple[Scale, Scale]:
         scale_for(xs, start=box.left, end=box.right),
         scale_for(ys, start=box.bottom, end=box.top, logarithmic=False),
     )
-
-
-def _with_intervals(view: View) -> list[Spot]:
-    spots = view.on_front
-    step = max(1, -(-len(spots) // _WHISKERS))
-    return list(spots[::step])
 
 
 def _budgets(view: View, room: Room, x: Scale) -> Html:
@@ -98,11 +94,10 @@ def _budgets(view: View, room: Room, x: Scale) -> Html:
 
 def _baseline(baseline: Baseline, x: Scale, y: Scale) -> Html:
     look = "random" if baseline.name == RANDOM else "uniform"
-    places = [(x(cost), y(accuracy)) for cost, accuracy in baseline.points]
-    marks = [
-        mark("triangle" if look == "uniform" else "circle", at, f"{look}-mark", size=2.2)
-        for at in apart(places, 7.0)
-    ]
+    places = _places(baseline, x, y)
+    # Random search has about as many points as the front; marks would hide it.
+    marks = [mark("triangle", at, "uniform-mark", size=2.4) for at in apart(places, 7.0)]
+    marks = marks if look == "uniform" else []
     title = f"{baseline.name}, best of {baseline.tried:,}"
     return element(
         "g",
@@ -111,6 +106,22 @@ def _baseline(baseline: Baseline, x: Scale, y: Scale) -> Html:
         polyline(stepped(places), f"{look}-line"),
         joined(*marks),
     )
+
+
+def _places(baseline: Baseline, x: Scale, y: Scale) -> list[Point]:
+    return [(x(cost), y(accuracy)) for cost, accuracy in baseline.points]
+
+
+def along(points: Sequence[Point], step: float) -> list[Point]:
+    """Return points on the lines between points, about a step apart."""
+    found: list[Point] = []
+    for (x1, y1), (x2, y2) in pairwise(points):
+        pieces = max(1, round((abs(x2 - x1) + abs(y2 - y1)) / step))
+        found += [
+            (x1 + (x2 - x1) * place / pieces, y1 + (y2 - y1) * place / pieces)
+            for place in range(pieces)
+        ]
+    return found
 
 
 def apart(points: Sequence[Point], distance: float) -> list[Point]:
@@ -123,12 +134,14 @@ def apart(points: Sequence[Point], distance: float) -> list[Point]:
 
 
 def _intervals(view: View, x: Scale, y: Scale) -> Html:
-    lines = []
-    for spot in _with_intervals(view):
-        across, up = x(spot.x.mean), y(spot.y.mean)
-        lines.append(line((x(spot.x.low), up), (x(spot.x.high), up), "whisker"))
-        lines.append(line((across, y(spot.y.low)), (across, y(spot.y.high)), "whisker"))
-    return element("g", {"aria-hidden": "true"}, joined(*lines))
+    spots = view.on_front
+    upper = [(x(spot.x.mean), y(spot.y.high)) for spot in spots]
+    lower = [(x(spot.x.mean), y(spot.y.low)) for spot in spots]
+    lines = [
+        line((x(spot.x.low), y(spot.y.mean)), (x(spot.x.high), y(spot.y.mean)), "whisker")
+        for spot in spots[:: max(1, -(-len(spots) // _WHISKERS))]
+    ]
+    return element("g", {"aria-hidden": "true"}, area(upper, lower, "band"), joined(*lines))
 
 
 def _landmarks(view: View, x: Scale, y: Scale) -> Html:
@@ -196,10 +209,10 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
     box = room.box
     taken = [
         Box(
-            left=x(spot.x.mean) - 6,
-            right=x(spot.x.mean) + 6,
-            top=y(spot.y.mean) - 6,
-            bottom=y(spot.y.mean) + 6,
+            left=x(spot.x.mean) - _RING,
+            right=x(spot.x.mean) + _RING,
+            top=y(spot.y.mean) - _RING,
+            bottom=y(spot.y.mean) + _RING,
         )
         for _, spot in view.recommended
     ]
@@ -207,7 +220,7 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
     points += [(x(found.x), y(found.y)) for found in view.delivered]
     points += [(x(found.latency), y(found.accuracy)) for found in view.landmarks]
     for baseline in view.baselines:
-        points += apart([(x(cost), y(accuracy)) for cost, accuracy in baseline.points], 7.0)
+        points += along(stepped(_places(baseline, x, y)), 14.0)
     points += [
         (x(limit), box.top + share * (box.bottom - box.top))
         for limit in view.limits

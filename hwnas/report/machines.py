@@ -142,7 +142,7 @@ def _record(material: Material) -> Table:
     host = " ".join(str(run.host[key]) for key in ("system", "machine") if key in run.host)
     lines.append(("trained on", host or DASH))
     return Table(
-        header=("", "what this page is made of"),
+        header=(),
         rows=tuple(lines),
         caption="The record of the run.",
     )

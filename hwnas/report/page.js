@@ -15,9 +15,10 @@
     return node;
   };
 
-  const facts = (found) => make("dl", "facts", ...found.map(([name, value, beside]) => {
+  const facts = (found) => make("dl", "facts", ...found.map(([name, value, beside, measured]) => {
     const value_ = make("dd", "", value);
     if (beside) value_.append(" ", make("small", "", beside));
+    if (measured) value_.append(" ", make("small", "was", `measured ${measured}`));
     return make("div", "", make("dt", "", name), value_);
   }));
 
@@ -74,7 +75,7 @@
       button.closest("tr").classList.toggle("picked", button.dataset.pick === String(index));
     }
     const text = make("div", "", facts(choice.facts));
-    if (choice.settings) text.append(make("p", "small", `Run as ${choice.settings}.`));
+    for (const note of choice.notes) text.append(make("p", "small", note));
     const title = make("h3", "name", "Picked: ", make("strong", "", choice.name));
     const parts = make("div", "panel-parts", text, make("div", "scroll", genes(choice)));
     panel.replaceChildren(title, parts, command(choice.command));

@@ -16,7 +16,7 @@ from hwnas.report.blocks import Section
 from hwnas.report.choices import picks
 from hwnas.report.gather import Material, gather
 from hwnas.report.html import Html, element, joined
-from hwnas.report.plot import line, mark
+from hwnas.report.plot import area, line, mark
 from hwnas.report.words import listed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def page(material: Material) -> str:
     script = _resource("page.js")
     return _template().render(
         version=__version__,
-        title=f"What {_name(material)} has to offer",
+        title=": ".join(filter(None, [_name(material), front.headline(material.front)])),
         over=" · ".join(_over(material)),
         under=_under(material),
         sections=sections,
@@ -96,7 +96,7 @@ def _data(material: Material, indices: Sequence[int], sections: Sequence[Section
     document: dict[str, Any] = {"rows": [], "columns": [], "choices": {}}
     first: int | None = None
     if material.front is not None and indices:
-        document = picks(material.run, material.space, material.front, indices)
+        document = picks(material.run, material.space, material.front, indices, material.verified)
         recommended = [answer.recommended for answer in material.front.answers]
         first = next((index for index in recommended if index is not None), indices[0])
     text = json.dumps({**document, "first": first}, ensure_ascii=True, allow_nan=False)
@@ -110,11 +110,15 @@ def _keys() -> dict[str, Html]:
     across = ((0.0, middle), (_KEY_SIZE, middle))
     up = ((middle, 1.0), (middle, _KEY_SIZE - 1))
     shapes: dict[str, Sequence[Html]] = {
-        "choice": (line(*across, "whisker"), line(*up, "whisker"), mark("circle", at, "choice")),
+        "choice": (
+            area([(0, 0), (_KEY_SIZE, 0)], [(0, _KEY_SIZE), (_KEY_SIZE, _KEY_SIZE)], "band"),
+            line(*across, "whisker"),
+            mark("circle", at, "choice"),
+        ),
         "choice best": (mark("circle", at, "choice best", size=5.0),),
         "measured": (mark("diamond", at, "measured"),),
         "uniform-mark": (mark("triangle", at, "uniform-mark"),),
-        "random-mark": (mark("circle", at, "random-mark", size=3.0),),
+        "random-line": (line(*across, "random-line"),),
         "landmark": (mark("square", at, "landmark"),),
         "range": (line(*across, "range"),),
         "budget-mark": (line(*up, "budget-mark"),),

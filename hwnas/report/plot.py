@@ -8,7 +8,7 @@ from hwnas.report.labels import Box
 from hwnas.report.scales import Scale, tick_labels
 
 WIDE, NARROW = 840.0, 358.0
-_PER_TICK_X, _PER_TICK_Y = 78.0, 46.0
+_PER_TICK_X, _PER_TICK_Y = 58.0, 46.0
 
 Point = tuple[float, float]
 

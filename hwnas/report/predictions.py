@@ -32,12 +32,10 @@ def section(material: Material) -> Section:
             missing="No predictor has been fitted yet.",
             command=f"hwnas fit --run {material.run.folder}",
         )
-    blocks: list[Block] = [
-        Paragraph(
-            text="Every subnet here was predicted by a predictor that had not seen it "
-            "(cross-validation)."
-        )
-    ]
+    blocks: list[Block] = []
+    if any(evaluation.scores is not None for evaluation in material.evaluations):
+        text = "Errors are those of predictors that had not seen the subnet (cross-validation)."
+        blocks.append(Paragraph(text=text))
     for evaluation in material.evaluations:
         blocks += _predictor(evaluation)
     if len(material.evaluations) > 1:

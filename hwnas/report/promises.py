@@ -17,6 +17,7 @@ from hwnas.report.words import DASH, digits, percent, plural, quantity, short
 ANCHOR, TITLE = "promises", "Promised and delivered"
 _ROW = 30.0
 _MOST = 40
+_CHANGE, _STAR = "promised → measured", "★"
 
 
 def section(material: Material) -> Section:
@@ -146,23 +147,21 @@ def _ruler(room: Room, x: Scale, name: str) -> Html:
 
 def _table(rows: Sequence[Verified]) -> Table:
     names = _measured_names(rows)
-    header = ["subnet", "budget", "device"]
-    for name in names:
-        header += [f"{what(name)} promised", "measured"]
+    header = ["subnet", "budget", "device", *(f"{what(name)}: {_CHANGE}" for name in names)]
     lines = []
     for entry in rows:
         cells = [short(entry.digest), entry.budget or DASH, entry.device]
         for name in names:
-            promised, measured = entry.predicted.get(name), entry.measured.get(name)
-            cells.append(DASH if promised is None else quantity(name, promised.mean))
-            cells.append(DASH if measured is None else quantity(name, measured))
+            promised = entry.predicted.get(name)
+            mean = None if promised is None else promised.mean
+            cells.append(_change(name, mean, entry.measured.get(name)))
         cells += ["kept" if entry.met else "broken", entry.grade or DASH]
         lines.append(tuple(cells))
     return Table(
         header=(*header, "budget kept", "grade"),
         rows=tuple(lines),
         caption="Every verified subnet, with the grade of its latency measurement.",
-        right=frozenset(range(3, 3 + 2 * len(names))),
+        right=frozenset(range(3, 3 + len(names))),
         folded=f"All {plural(len(rows), 'verification')} as a table",
     )
 
@@ -170,35 +169,36 @@ def _table(rows: Sequence[Verified]) -> Table:
 def _artifacts(material: Material) -> Table:
     lines = []
     for folder, manifest in material.manifests:
-        promised = manifest.promised.get("accuracy")
         for model in manifest.models:
             entry = manifest.files.get(model.file)
             latency = (model.latency or {}).get("median_ms")
+            star = f" {_STAR}" if model.file == manifest.recommended else ""
             lines.append(
                 (
-                    f"{folder}/{model.file}" + (" ★" if model.file == manifest.recommended else ""),
+                    f"{folder}/{model.file}{star}",
                     model.precision,
                     DASH if entry is None else quantity("size", entry.size_bytes),
-                    _value("accuracy", promised),
-                    quantity("accuracy", model.accuracy),
-                    _value("latency", manifest.promised.get("latency")),
-                    DASH if latency is None else quantity("latency", float(latency)),
+                    _change("accuracy", _mean(manifest.promised.get("accuracy")), model.accuracy),
+                    _change("latency", _mean(manifest.promised.get("latency")), latency),
                 )
             )
     return Table(
         header=(
-            "exported model", "precision", "file", "accuracy promised", "measured",
-            "latency promised", "measured",
+            "exported model", "precision", "file", f"accuracy: {_CHANGE}", f"latency: {_CHANGE}",
         ),
         rows=tuple(lines),
-        caption="Exported models; ★ is the file recommended for the device of the measurements.",
-        right=frozenset({2, 3, 4, 5, 6}),
+        caption=f"Exported models; {_STAR} is recommended for the device of the measurements.",
+        right=frozenset({2, 3, 4}),
     )  # fmt: skip
 
 
-def _value(name: str, found: object) -> str:
+def _mean(found: object) -> float | None:
     """Return a promised value, which is a number or an estimate."""
     mean = found.get("mean") if isinstance(found, dict) else found
-    if isinstance(mean, int | float) and not isinstance(mean, bool):
-        return quantity(name, float(mean))
-    return DASH
+    return float(mean) if isinstance(mean, int | float) else None
+
+
+def _change(name: str, promised: float | None, measured: object) -> str:
+    before = DASH if promised is None else quantity(name, promised)
+    after = quantity(name, measured) if isinstance(measured, int | float) else DASH
+    return f"{before} → {after}"

@@ -1,12 +1,13 @@
 """Where the milliseconds of a subnet go, block by block."""
 
+import math
 from collections import Counter
 
 from hwnas.pipeline.explanations import Explained
 from hwnas.profiling.explain import RUNTIME
 from hwnas.report.blocks import Bar, Bars, Block, Paragraph, Section
 from hwnas.report.gather import Material
-from hwnas.report.words import count, listed, milliseconds, percent, plural, short
+from hwnas.report.words import SPACE, count, listed, milliseconds, percent, plural, short
 
 ANCHOR, TITLE = "milliseconds", "Where the milliseconds go"
 _MOST_BARS = 14
@@ -75,6 +76,7 @@ def _bars(explained: Explained) -> Bars:
     named = kinds[:_KINDS]
     look = {kind: f"piece-{place}" for place, kind in enumerate(named, start=1)}
     longest = max((row.ms for row in rows), default=1.0) or 1.0
+    decimals = max(0, 2 - math.floor(math.log10(longest)))
     bars = []
     for row in rows[:_MOST_BARS]:
         pieces = [
@@ -92,7 +94,7 @@ def _bars(explained: Explained) -> Bars:
         bars.append(
             Bar(
                 label="added by the runtime" if row.block == RUNTIME else row.block,
-                value=f"{milliseconds(row.ms)} · {percent(row.share, 0)}",
+                value=f"{row.ms:.{decimals}f}{SPACE}ms · {percent(row.share, 0)}",
                 share=row.ms / longest,
                 pieces=tuple(pieces),
             )

@@ -16,7 +16,7 @@ from hwnas.report.words import listed, percent, plural
 ANCHOR, TITLE = "training", "Training"
 _MOST_POINTS = 240
 _SMOOTHED_OVER = 5
-_LOOKS = {"largest": "line-1", "random": "line-2", "smallest": "line-3"}
+_LOOKS = {"": "line-1", "largest": "line-1", "random": "line-2", "smallest": "line-3"}
 _MORE_LOOKS = ("line-4", "line-5", "line-6")
 _HALF = 412.0
 

@@ -191,7 +191,7 @@ def test_hostile_names_stay_text(copied: Path, tmp_path: Path) -> None:
     assert page.all("img") == []
     assert not any(key.startswith("on") for _, found in page.elements for key in found)
     assert "<script>alert" not in html
-    assert HOSTILE in json.loads(page.data)["choices"]["0"]["settings"]
+    assert HOSTILE in json.loads(page.data)["choices"]["0"]["notes"][0]
     assert HOSTILE in page.sections["measuring"]
 
 

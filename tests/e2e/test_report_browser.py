@@ -59,7 +59,7 @@ def _no_problems(browser: Browser) -> Iterator[None]:
 def place_of(browser: Browser, index: int) -> tuple[float, float]:
     """Return the middle of a choice's mark in the window, scrolled there."""
     mark = f"""{MARKS}.find((m) => m.dataset.choice === "{index}")"""
-    browser.run(f"""{mark}.scrollIntoView({{block: "center"}})""")
+    browser.run(f"""{mark}.scrollIntoView({{block: "center", behavior: "instant"}})""")
     x, y = browser.run(
         f"""(() => {{ const b = {mark}.getBoundingClientRect();
             return [b.x + b.width / 2, b.y + b.height / 2]; }})()"""
