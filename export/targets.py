@@ -104,9 +104,10 @@ def openvino(folder: Path, deployed: Deployed) -> None:
 
     def answer(squares: Any) -> Any:  # noqa: ANN401 - arrays
         fed = deployed.metadata.feed(squares)
-        batch = deployed.metadata.batch or len(fed)
-        full = np.resize(fed, (batch, *fed.shape[1:]))
-        return compiled(full)[0][: len(fed)]
+        size = deployed.metadata.batch or len(fed)
+        starts = range(0, len(fed), size)
+        full = (np.resize(fed[start : start + size], (size, *fed.shape[1:])) for start in starts)
+        return np.concatenate([compiled(part)[0] for part in full])[: len(fed)]
 
     worst = max(differences(deployed.reference, answer).values())
     precision = deployed.metadata.precision

@@ -1,0 +1,130 @@
+"""Families and recommendations: which file to take."""
+
+import dataclasses
+import json
+
+import pytest
+
+from hwnas.errors import FormatError, InfeasibleError, UsageError
+from hwnas.export import choose_member
+from hwnas.export.artifact import ModelEntry
+from hwnas.export.family import FAMILY_FILE, Family, Member, read_family, write_family
+from hwnas.export.precisions import check_precisions, compared, recommend
+
+# As version 1 was written; must stay readable for good.
+STORED = {
+    "schema": "hwnas/family", "version": 1, "space": "nano", "device": "cpu",
+    "budgets": {"latency 5ms": "b/model.onnx"},
+    "members": [
+        {"file": "b/model.onnx", "digest": "bb", "sha256": "00", "size_bytes": 5,
+         "budgets": ["latency 5ms"], "accuracy": 0.9, "latency_ms": 4.5, "measured": True,
+         "precision": "fp32", "promised": {}}
+    ],
+    "versions": {}, "created": "2026-01-01T00:00:00+00:00",
+}  # fmt: skip
+
+
+def member(name: str, latency: float | None, accuracy: float) -> Member:
+    return Member(
+        file=f"{name}/model.onnx", digest=name, sha256="00", size_bytes=1, budgets=(name,),
+        accuracy=accuracy, latency_ms=latency, measured=True, precision="fp32", promised={},
+    )  # fmt: skip
+
+
+def family(*members: Member) -> Family:
+    return Family(
+        space="nano", device="cpu", budgets={one.budgets[0]: one.file for one in members},
+        members=members, versions={}, created="now",
+    )  # fmt: skip
+
+
+THREE = family(member("a", 1.0, 0.7), member("b", 2.0, 0.8), member("c", 4.0, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"), [(1.0, "a"), (1.9, "a"), (2.0, "b"), (9.0, "b"), (4.0, "b")]
+)
+def test_the_most_accurate_within_the_budget_is_chosen(budget, expected):
+    assert choose_member(THREE, latency_ms=budget).digest == expected
+
+
+def test_a_budget_that_none_meets_names_the_fastest():
+    with pytest.raises(InfeasibleError, match=r"a/model\.onnx, takes 1"):
+        choose_member(THREE, latency_ms=0.5)
+
+
+def test_members_of_unknown_latency_are_not_chosen():
+    mixed = family(member("a", 1.0, 0.7), member("b", None, 0.9))
+    assert choose_member(mixed, latency_ms=5.0).digest == "a"
+    with pytest.raises(UsageError, match="not known"):
+        choose_member(family(member("b", None, 0.9)), latency_ms=5.0)
+
+
+def test_a_family_is_read_from_its_folder(tmp_path):
+    write_family(tmp_path, THREE)
+    assert read_family(tmp_path) == THREE
+    assert choose_member(tmp_path, latency_ms=2.0) == THREE.members[1]
+    assert choose_member(str(tmp_path / FAMILY_FILE), latency_ms=2.0) == THREE.members[1]
+
+
+def test_the_stored_form_is_read(tmp_path):
+    (tmp_path / FAMILY_FILE).write_text(json.dumps(STORED))
+    assert choose_member(tmp_path, latency_ms=5.0).digest == "bb"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"members": []}, "'b/model.onnx', which is no member"),
+        ({"members": [], "budgets": {}}, "has no members"),
+        ({"device": 3}, "device"),
+    ],
+)
+def test_a_damaged_family_is_refused(tmp_path, change, message):
+    (tmp_path / FAMILY_FILE).write_text(json.dumps({**STORED, **change}))
+    with pytest.raises(FormatError, match=message):
+        read_family(tmp_path)
+
+
+def entry(precision: str, *, ratio: float | None = 1.0, accuracy: float = 0.9, grade: str = "A"):
+    latency = None if ratio is None else {"ratio": ratio, "grade": grade, "median_ms": ratio}
+    return ModelEntry(
+        file=precision, precision=precision, opset=17, batch=None, difference=0.0, agreement=1.0,
+        accuracy=accuracy, images=100, latency=latency,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected", "reason"),
+    [
+        ([entry("fp32")], "fp32", "nothing faster"),
+        ([entry("fp32"), entry("fp16", ratio=1.1)], "fp32", "nothing faster"),
+        ([entry("fp32"), entry("fp16", ratio=0.98)], "fp32", "nothing faster"),
+        ([entry("fp32"), entry("fp16", ratio=0.8)], "fp16", "1.25 times as fast"),
+        ([entry("fp32"), entry("fp16", ratio=0.8, accuracy=0.89)], "fp32", "loses 1.00%"),
+        ([entry("fp32"), entry("fp16", ratio=0.8, grade="D")], "fp32", "could not be told"),
+        ([entry("fp32"), entry("fp16", ratio=0.8), entry("int8_dynamic", ratio=0.7)],
+         "int8_dynamic", "1.43 times"),
+        ([entry("fp32", ratio=None)], "fp32", "not measured"),
+    ],
+)  # fmt: skip
+def test_the_fastest_that_loses_nothing_is_recommended(entries, expected, reason):
+    found, why = recommend(entries)
+    assert found.precision == expected
+    assert reason in why
+
+
+def test_slower_precisions_are_called_slower():
+    assert compared(entry("int8_dynamic", ratio=1.25)).startswith("slower than fp32 here (1.25")
+    assert compared(entry("int8_dynamic", ratio=1.0)) == "as fast as fp32 here"
+
+
+def test_precisions_are_put_in_order_and_checked():
+    assert check_precisions(["int8_dynamic", "fp16", "fp16"]) == ("fp32", "fp16", "int8_dynamic")
+    with pytest.raises(UsageError, match="did you mean int8_dynamic"):
+        check_precisions(["int8_dynamc"])
+
+
+def test_a_family_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        THREE.space = "other"
