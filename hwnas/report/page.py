@@ -50,9 +50,11 @@ def page(material: Material) -> str:
         machines.section(material),
     ]
     script = _resource("page.js")
+    headline = front.headline(material.front)
     return _template().render(
         version=__version__,
-        title=": ".join(filter(None, [_name(material), front.headline(material.front)])),
+        title=": ".join(filter(None, [_name(material), headline])),
+        heading=headline or _name(material),
         over=" · ".join(_over(material)),
         under=_under(material),
         sections=sections,
@@ -75,6 +77,7 @@ def _over(material: Material) -> list[str]:
     devices = dict.fromkeys(profile.header.device.name for _, profile in material.profiles)
     return [
         "hwnas report",
+        _name(material),
         f"space {material.run.space}",
         *([str(data)] if data else []),
         *devices,

@@ -6,7 +6,6 @@ from hwnas.pipeline.evaluations import HeldOut, StoredEvaluation
 from hwnas.report.blocks import Block, Figure, Figures, Paragraph, Section, Table, figure
 from hwnas.report.gather import Material
 from hwnas.report.html import Html, element, joined
-from hwnas.report.labels import text_width
 from hwnas.report.plot import Axis, Room, axes, drawing, line, mark, polyline
 from hwnas.report.scales import Scale, scale_for, tick_labels
 from hwnas.report.words import DASH, digits, plural
@@ -163,11 +162,12 @@ def curve_figure(evaluation: StoredEvaluation, width: float) -> Html:
     )
     marks = [mark("circle", place, "curve-mark", size=3.4) for place in places]
     texts = []
-    for point, (across, up) in zip(evaluation.curve, places, strict=True):
+    for place, (point, (across, up)) in enumerate(zip(evaluation.curve, places, strict=True)):
+        # The curve falls: beside the first point and below the others there is room.
+        at = (across + 8, up + 4) if place == 0 else (across, up + 19)
+        look = "label" if place == 0 else "label middle"
         text = f"{digits(point.mape, 2)} %"
-        half = text_width(text) / 2
-        at = min(max(across, box.left + half), room.width - half)
-        texts.append(element("text", {"x": at, "y": up - 10, "class": "label middle"}, text))
+        texts.append(element("text", {"x": at[0], "y": at[1], "class": look}, text))
     label = "Mean error by number of rows: " + ", ".join(
         f"{digits(point.mape, 2)} % with {point.rows}" for point in evaluation.curve
     )
