@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hwnas.cli.clusters import RAY, require_ray
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.progress import ProgressLine, clock
 from hwnas.errors import UsageError
@@ -40,6 +41,7 @@ class _Wanted:
               help="Subnets of the run whose accuracy is measured; 0: no accuracies.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1),
               help="Processes that measure accuracies.  [default: by cores or GPUs]")  # fmt: skip
+@RAY
 @click.option("--recipe", metavar="RECIPE",
               help="Where the data comes from, for a run of imported weights.")  # fmt: skip
 @click.option("--profile", "profiles", multiple=True, metavar="FILE,...",
@@ -67,6 +69,7 @@ def fit(
     folder: Path | None,
     number: int,
     workers: int | None,
+    ray: str | None,
     recipe: str | None,
     profiles: tuple[str, ...],
     sources: tuple[str, ...],
@@ -98,7 +101,7 @@ def fit(
         raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
     run = _opened(folder, space_name, classes or channels)
     if run is not None and number and not others:
-        _measure(output, run, number, workers=workers, recipe=recipe)
+        _measure(output, run, number, workers=workers, ray=ray, recipe=recipe)
     wanted = _Wanted(
         space=_space(run, space_name, named, classes=classes, channels=channels),
         profiles=named or (sorted((run.folder / "profiles").glob("*.jsonl")) if run else []),
@@ -165,8 +168,14 @@ def _space(
 
 
 def _measure(
-    output: Output, run: "Run", number: int, *, workers: int | None, recipe: str | None
-) -> None:
+    output: Output,
+    run: "Run",
+    number: int,
+    *,
+    workers: int | None,
+    ray: str | None,
+    recipe: str | None,
+) -> None:  # fmt: skip
     from hwnas.cli.verbs import require
     from hwnas.pipeline.accuracies import Work, measure_accuracies, read_accuracies
 
@@ -174,8 +183,11 @@ def _measure(
     if missing <= 0:
         return
     require("fit --run", ("torch", "timm"))
+    require_ray("fit", ray)
     output.note(f"measuring the accuracies of {missing} subnets on the held-out part")
-    work = Work(workers=workers, recipe=recipe, watch=_watcher(output), note=output.note)
+    work = Work(
+        workers=workers, ray=ray, recipe=recipe, watch=_watcher(output), note=output.note
+    )
     measure_accuracies(run, number, work=work)
 
 

@@ -59,10 +59,14 @@ class Measuring:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """How subnets are evaluated. `recipe`: for runs that have none, a name or a TOML file."""
+    """How subnets are evaluated. `recipe`: for runs that have none, a name or a TOML file.
+
+    `ray`: the address of a cluster whose machines do it instead of processes here.
+    """
 
     workers: int | None = None
     recipe: str | None = None
+    ray: str | None = None
     watch: Callable[[Measuring], None] | None = None
     note: Callable[[str], None] | None = None
 
@@ -147,7 +151,13 @@ def measure_archs(
 
 
 def _measure(run: Run, archs: list[Arch], *, recipe: str, step: int, work: Work) -> None:
-    executor = _executor(run.folder, recipe, len(archs), work.workers)
+    if work.ray is not None:
+        from hwnas.pipeline.shipping import evaluators_on
+
+        executor = evaluators_on(work.ray, run, recipe, step=step, tasks=len(archs),
+                                 workers=work.workers, note=work.note)  # fmt: skip
+    else:
+        executor = _executor(run.folder, recipe, len(archs), work.workers)
     for arch in archs:
         executor.submit(arch)
     first = 0.0

@@ -85,20 +85,13 @@ def profile_alone(
 ) -> Outcome:
     """Measure as `profile` does, for who holds the device; however many fail."""
     makers = {"onnx": provide, "module": provide_module or provide}
-    versions = _versions(jobs)
-    device = machine.device(name=options.device_name)
+    known = known_profile(output, machine.device().fingerprint)
+    todo = missing_jobs(jobs, known, options)
     with ExitStack() as stack:
-        known = known_profile(output, device.fingerprint)
-        todo = _missing(jobs, known, options)
-        state = preflight(todo, options=options)
-        if state.refusals and not options.force and todo:
-            raise UnreliableError(
-                "this machine cannot be measured now: " + "; ".join(state.reasons),
-                "stop other work, or measure anyway with --force (the records are graded so)",
-            )
-        header = _header(device, versions, options)
+        bench, header = stack.enter_context(
+            open_bench(jobs, makers=makers, options=options, known=known, todo=todo)
+        )
         writer = stack.enter_context(ProfileWriter(output, header))
-        bench = stack.enter_context(_bench(makers, options, state, versions, known))
         _run_all(todo, bench, writer, progress)
     return Outcome(
         measured=len(todo),
@@ -106,8 +99,37 @@ def profile_alone(
         failed=_count_failed(jobs, read_profile(output)),
         build_s=bench.build_s,
         measure_s=bench.measure_s,
-        preflight=state,
+        preflight=bench.preflight,
     )
+
+
+@contextmanager
+def open_bench(
+    jobs: Sequence[Job],
+    *,
+    makers: Mapping[str, Provide],
+    options: Options,
+    known: Profile | None,
+    todo: Sequence[Job] | None = None,
+) -> Iterator[tuple[Bench, Header]]:
+    """Yield a bench for the jobs on this machine, and the header of the profile they belong in.
+
+    `makers`: by what the backends take. `known`: what was measured earlier, of this device.
+    `todo`: those of the jobs that are still to be measured; where none are, a busy machine will do.
+    """
+    versions = _versions(jobs)
+    device = machine.device(name=options.device_name)
+    if known is not None:
+        _check_device(known, device.fingerprint, "the profile to go on with")
+    todo = jobs if todo is None else todo
+    state = preflight(todo, options=options)
+    if state.refusals and not options.force and todo:
+        raise UnreliableError(
+            "this machine cannot be measured now: " + "; ".join(state.reasons),
+            "stop other work, or measure anyway with --force (the records are graded so)",
+        )
+    with _bench(makers, options, state, versions, known) as bench:
+        yield bench, _header(device, versions, options)
 
 
 def check_failures(failed: int, jobs: int, output: Path) -> None:
@@ -188,15 +210,20 @@ def known_profile(output: Path, fingerprint: str) -> Profile | None:
     if not output.exists() or b"\n" not in output.read_bytes():
         return None
     known = read_profile(output)
-    if known.header.device.fingerprint != fingerprint:
-        raise HwnasError(
-            f"{output} is a profile of {known.header.device.name!r}, not of this device",
-            "choose another output file",
-        )
+    _check_device(known, fingerprint, str(output))
     return known
 
 
-def _missing(jobs: Sequence[Job], known: Profile | None, options: Options) -> list[Job]:
+def _check_device(known: Profile, fingerprint: str, what: str) -> None:
+    if known.header.device.fingerprint != fingerprint:
+        raise HwnasError(
+            f"{what} is a profile of {known.header.device.name!r}, not of this device",
+            "choose another output file",
+        )
+
+
+def missing_jobs(jobs: Sequence[Job], known: Profile | None, options: Options) -> list[Job]:
+    """Return the jobs, each once, that a profile does not hold or that shall be repeated."""
     there = dict(known.records) if known else {}
     if options.retry_failures:
         there = {key: record for key, record in there.items() if record.failure is None}

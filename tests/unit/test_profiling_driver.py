@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from hwnas.profiling.driver import _baselines as baselines
-from hwnas.profiling.driver import _missing as missing
 from hwnas.profiling.driver import grid, preflight
+from hwnas.profiling.driver import missing_jobs as missing
 from hwnas.profiling.jobs import Options
 from hwnas.profiling.profiles import Profile, best_records
 from hwnas.profiling.records import Device, Header, Latency, Record, Settings

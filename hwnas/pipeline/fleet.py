@@ -1,0 +1,245 @@
+"""Profiling on many devices at once: the machines of a Ray cluster that carry a device's name.
+
+Every device measures every job of a pack, which travels to it; devices need the light install and
+Ray. One measurement at a time runs on a device. Records come back one by one and go into the
+device's own profile here, so an interrupted session goes on where it was.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from hwnas.errors import HwnasError, UnreliableError
+from hwnas.pipeline.measuring import Source, plain_module
+from hwnas.pipeline.ray_executor import OnDevices, Ray
+from hwnas.profiling.bench import Bench
+from hwnas.profiling.driver import alone_on_device, check_failures, missing_jobs, open_bench
+from hwnas.profiling.jobs import Job, Options, Provide
+from hwnas.profiling.packs import Model, PackProvider, read_pack, write_pack
+from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
+from hwnas.profiling.records import ArchJson, Header, Key, Record, Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Errand:
+    """A measurement to make on a device."""
+
+    device: str
+    job: Job
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What came of an errand: a record and the header of its profile, or why nothing did."""
+
+    device: str
+    header: Header | None = None
+    record: Record | None = None
+    refusal: HwnasError | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetProgress:
+    """Told after each measurement. `done` of `total` are those of all devices together."""
+
+    device: str
+    record: Record
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceOutcome:
+    """What a session did on a device; `refusal` says why it did not measure all."""
+
+    device: str
+    profile: Path
+    measured: int
+    skipped: int
+    failed: int
+    refusal: HwnasError | None = None
+
+
+def profile_fleet(
+    pack: Path,
+    jobs: Sequence[Job],
+    *,
+    devices: Sequence[str],
+    folder: Path,
+    address: str,
+    options: Options | None = None,
+    progress: Callable[[FleetProgress], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> list[DeviceOutcome]:
+    """Measure the jobs on each device, except what its profile in `folder` holds already.
+
+    `devices` are names of resources in the cluster, and of the profiles. A device that refuses
+    (busy, another profiler) does not keep the others from measuring.
+    """
+    options = options or Options()
+    outputs = {device: folder / f"{device}.jsonl" for device in devices}
+    known = {device: _known(path) for device, path in outputs.items()}
+    start = partial(
+        bench_on, pack=pack.read_bytes(), devices=tuple(devices), jobs=tuple(jobs),
+        options=options, known=known,
+    )  # fmt: skip
+    executor: Ray[Errand, Report] = Ray(
+        start,
+        address=address,
+        places=OnDevices(names=tuple(devices)),
+        label_of=_device_of,
+        note=note,
+    )
+    todo = {device: missing_jobs(jobs, known[device], options) for device in devices}
+    for device in devices:
+        for job in todo[device]:
+            executor.submit(Errand(device=device, job=job))
+    measured, refusals = _collect(executor, outputs, sum(map(len, todo.values())), progress)
+    wanted = {job.key for job in jobs}
+    return [
+        DeviceOutcome(
+            device=device,
+            profile=outputs[device],
+            measured=measured[device],
+            skipped=len(wanted) - len(todo[device]),
+            failed=_count_failed(outputs[device], wanted),
+            refusal=refusals.get(device),
+        )
+        for device in devices
+    ]
+
+
+def conclude(outcomes: Iterable[DeviceOutcome], jobs: int) -> None:
+    """Raise what a session on one device would raise: a refusal, or too many failures."""
+    outcomes = list(outcomes)
+    refused = [outcome for outcome in outcomes if outcome.refusal is not None]
+    if refused:
+        first = refused[0].refusal
+        assert first is not None
+        whole = "; ".join(f"{outcome.device}: {outcome.refusal}" for outcome in refused)
+        kind = UnreliableError if isinstance(first, UnreliableError) else HwnasError
+        raise kind(whole, first.hint)
+    for outcome in outcomes:
+        check_failures(outcome.failed, jobs, outcome.profile)
+
+
+def pack_of(source: Source, precisions: Sequence[str], path: Path) -> Path:
+    """Write the models of a source that builds them into a pack, which can travel."""
+    write_pack(
+        path,
+        (
+            Model(arch=arch, precision=precision, onnx=_built(source, arch, precision))
+            for arch in source.archs
+            for precision in precisions
+        ),
+    )
+    return path
+
+
+def bench_on(
+    number: int,
+    *,
+    pack: bytes,
+    devices: Sequence[str],
+    jobs: Sequence[Job],
+    options: Options,
+    known: dict[str, Profile | None],
+) -> "DeviceBench":
+    """Return what measures on the machine that this runs on, which is the device `number`."""
+    device = devices[number]
+    return DeviceBench(device, pack, jobs, replace(options, device_name=device), known[device])
+
+
+class DeviceBench:
+    """Measures errands where it is, with the device to itself."""
+
+    def __init__(
+        self,
+        device: str,
+        pack: bytes,
+        jobs: Sequence[Job],
+        options: Options,
+        known: Profile | None,
+    ) -> None:
+        self._device = device
+        self._stack = ExitStack()
+        self._bench: Bench | None = None
+        self._header: Header | None = None
+        self._refusal: HwnasError | None = None
+        try:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hwnas-"))
+            path = Path(folder) / "models.pack"
+            path.write_bytes(pack)
+            makers: dict[str, Provide] = {
+                "onnx": PackProvider(read_pack(path)),
+                "module": plain_module,
+            }
+            self._stack.enter_context(alone_on_device(options))
+            self._bench, self._header = self._stack.enter_context(
+                open_bench(jobs, makers=makers, options=options, known=known)
+            )
+        except HwnasError as error:
+            self._stack.close()
+            self._refusal = error
+
+    def __call__(self, errand: Errand) -> Report:
+        """Return what came of an errand."""
+        if self._bench is None:
+            return Report(device=self._device, refusal=self._refusal)
+        record = self._bench.record(errand.job)
+        return Report(device=self._device, header=self._header, record=record)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._stack.close()
+
+
+def _collect(
+    executor: Ray[Errand, Report],
+    outputs: dict[str, Path],
+    total: int,
+    progress: Callable[[FleetProgress], None] | None,
+) -> tuple[dict[str, int], dict[str, HwnasError]]:
+    measured = dict.fromkeys(outputs, 0)
+    refusals: dict[str, HwnasError] = {}
+    with ExitStack() as stack:
+        writers: dict[str, ProfileWriter] = {}
+        for report in executor:
+            if report.record is None:
+                assert report.refusal is not None
+                refusals[report.device] = report.refusal
+                continue
+            if report.device not in writers:
+                assert report.header is not None
+                writer = ProfileWriter(outputs[report.device], report.header)
+                writers[report.device] = stack.enter_context(writer)
+            writers[report.device].add(report.record)
+            measured[report.device] += 1
+            if progress is not None:
+                done = sum(measured.values())
+                progress(FleetProgress(device=report.device, record=report.record, done=done,
+                                       total=total))  # fmt: skip
+    return measured, refusals
+
+
+def _known(path: Path) -> Profile | None:
+    # A file that ends in its first line holds nothing.
+    return read_profile(path) if path.exists() and b"\n" in path.read_bytes() else None
+
+
+def _count_failed(path: Path, wanted: set[Key]) -> int:
+    known = _known(path)
+    return sum(record.key in wanted for record in known.failed()) if known else 0
+
+
+def _device_of(errand: Errand) -> str:
+    return errand.device
+
+
+def _built(source: Source, arch: ArchJson, precision: str) -> bytes:
+    made = source.provide(arch, Settings(precision=precision))
+    assert isinstance(made, bytes)
+    return made
