@@ -89,6 +89,10 @@ VERBS: dict[str, Verb] = {
         help="Write one HTML page about RUN: what to take, and why to believe it.",
         needs=("jinja2",),
     ),
+    "show": Verb(
+        target="hwnas.cli.show:show",
+        help="Show what a file or folder is: model, manifest, subnet, front, run, profile.",
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",
