@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, table, verb_options
+from hwnas.cli.show_kinds import model_table
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
-    from hwnas.export.artifact import Manifest, ModelEntry
+    from hwnas.export.artifact import Manifest
     from hwnas.pipeline.exporting import Exported, Wish
     from hwnas.pipeline.families import Pack
 
@@ -162,27 +163,3 @@ def _form(manifest: "Manifest") -> str:
     batch = "any batch" if first.batch is None else f"batches of {first.batch}"
     side = manifest.preprocessing.crop if "uint8" in manifest.input else manifest.preprocessing.size
     return f"opset {first.opset}, {batch}, {manifest.input} of {side} pixels"
-
-
-def model_table(manifest: "Manifest") -> str:
-    """Return the models of an artifact, a line each."""
-    header = ["file", "MB", "difference", "agrees", "top-1", "p50 ms", "time", "grade"]
-    rows = [
-        [
-            entry.file,
-            f"{manifest.files[entry.file].size_bytes / 1e6:.2f}",
-            f"{entry.difference:.1e}",
-            f"{entry.agreement:.1%}",
-            f"{entry.accuracy:.2%}",
-            *_speed(entry),
-        ]
-        for entry in manifest.models
-    ]
-    return table(header, rows, right=tuple(range(1, 7)))
-
-
-def _speed(entry: "ModelEntry") -> list[str]:
-    if entry.latency is None:
-        return ["-", "-", "-"]
-    found = entry.latency
-    return [f"{found['median_ms']:.3f}", f"{found['ratio']:.2f}x", str(found["grade"])]

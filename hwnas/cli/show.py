@@ -1,0 +1,90 @@
+"""`hwnas show`: what a file or folder of ours is, in a few lines. Needs the light install only."""
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hwnas.cli import show_kinds as kinds
+from hwnas.cli.output import Output, verb_options
+from hwnas.errors import FormatError, UsageError
+
+Show = Callable[[Path], kinds.Shown]
+
+# Each by the schema that its JSON file, or the first line of its journal, names.
+BY_SCHEMA: Mapping[str, Show] = {
+    "hwnas/artifact": kinds.artifact,
+    "hwnas/family": kinds.family,
+    "hwnas/subnet-card": kinds.subnet,
+    "hwnas/subnet": kinds.architecture,
+    "hwnas/arch": kinds.architecture,
+    "hwnas/front": kinds.front,
+    "hwnas/run": kinds.run,
+    "hwnas/profile": kinds.profile,
+    "hwnas/accuracies": kinds.accuracies,
+    "hwnas/verdict": kinds.verdict,
+    "hwnas/ort-settings": kinds.plain,
+    "hwnas.predictor": kinds.predictor,
+    "hwnas.transferred": kinds.predictor,
+}
+# What tells a folder: the first of these files that is in it.
+OF_FOLDERS = ("run.json", "manifest.json", "family.json", "card.json", "arch.json", "front.json")
+_ACCEPTED = (
+    "accepted: a model (.onnx), a pack, a profile, a front, a manifest, or the folder of a run, "
+    "subnet, predictor, artifact or family"
+)
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), default=".", metavar="[FILE|FOLDER]")
+@verb_options
+def show(output: Output, path: Path) -> None:
+    """Show what FILE or FOLDER is: a model, manifest, subnet, front, run, profile or predictor.
+
+    Files that were changed since their manifest was written end it with exit code 4.
+    """
+    found = showing(path)
+    output.result({"kind": found.kind, "path": str(path), **found.document}, found.text)
+    if found.problem is not None:
+        raise found.problem
+
+
+def showing(path: Path) -> kinds.Shown:
+    """Return what a file or folder is; raises UsageError if it is nothing of ours."""
+    if path.is_dir():
+        for name in OF_FOLDERS:
+            if (path / name).is_file():
+                return showing(path / name)
+        raise UsageError(f"{path}: nothing of hwnas is in this folder", _ACCEPTED)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder", _ACCEPTED)
+    if path.suffix == ".onnx":
+        return kinds.model(path)
+    if zipfile.is_zipfile(path):
+        return kinds.pack(path)
+    schema = _schema_of(path)
+    if schema not in BY_SCHEMA:
+        raise UsageError(f"{path}: is a {schema!r}, which there is nothing to show of", _ACCEPTED)
+    try:
+        return BY_SCHEMA[schema](path)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path}: incomplete {schema} ({error!r})") from error
+
+
+def _schema_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.readline() if path.suffix == ".jsonl" else file.read()
+        document: Any = json.loads(text)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:  # also text that is no text
+        raise FormatError(f"{path}: no file of hwnas, or a damaged one ({error})", _ACCEPTED) from (
+            error
+        )
+    if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
+        raise FormatError(f"{path}: not a file of hwnas (no schema in it)", _ACCEPTED)
+    return str(document["schema"])

@@ -1,0 +1,411 @@
+"""What `hwnas show` says of each kind of file, by functions from the path to its text."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwnas.cli.output import millions, table
+from hwnas.errors import FormatError, HwnasError
+
+if TYPE_CHECKING:
+    from hwnas.export.artifact import Manifest, ModelEntry
+
+Lines = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """What was found; `problem` is what is wrong with it nevertheless."""
+
+    kind: str
+    document: dict[str, Any]
+    text: str
+    problem: HwnasError | None = None
+
+
+def model(path: Path) -> Shown:
+    """Return what an ONNX file says of itself, and whether its manifest agrees."""
+    from hwnas.export.artifact import MANIFEST_FILE, read_manifest
+    from hwnas.export.documents import to_document
+    from hwnas.export.metadata import metadata_from, read_model
+    from hwnas.io import digest_file, onnxwire
+
+    content = read_model(path)
+    about = metadata_from(onnxwire.metadata(content), str(path))
+    outline = [
+        ("size", _megabytes(len(content))),
+        ("sha256", digest_file(path)),
+        ("operators", ", ".join(f"{k or 'ONNX'} {v}" for k, v in onnxwire.opsets(content).items())),
+        ("nodes", str(len(onnxwire.nodes(content)))),
+    ]
+    document: dict[str, Any] = dict(outline)
+    problem: HwnasError | None = None
+    if about is None:
+        outline.append(("metadata", "none of hwnas; validate it with its preprocessing as options"))
+    else:
+        document["metadata"] = to_document(about)
+        outline += _of_metadata(document["metadata"])
+    if (path.parent / MANIFEST_FILE).is_file():
+        entry = read_manifest(path).files.get(path.name)
+        if entry is not None and entry.sha256 != document["sha256"]:
+            problem = _changed(path)
+        says = "unknown to it" if entry is None else "changed" if problem else "as it says"
+        outline.append(("manifest", says))
+        document["manifest"] = says
+    return Shown(
+        kind="model", document=document, text=_outline(path, "model", outline), problem=problem
+    )
+
+
+def _changed(path: Path) -> HwnasError:
+    from hwnas.errors import GateError
+
+    return GateError(f"{path}: was changed since it was exported", "export it anew: hwnas export")
+
+
+def _of_metadata(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    how, classes = about["preprocessing"], about["classes"]
+    batch = "any" if about["batch"] is None else str(about["batch"])
+    return [
+        ("architecture", f"{about['digest'][:12]} of {about['arch'].get('space')}"),
+        ("precision", about["precision"]),
+        ("input", f"{about['input']}, batch {batch}"),
+        ("preprocessing", _preprocessing(how)),
+        ("classes", _some(classes)),
+    ]
+
+
+def _preprocessing(how: Mapping[str, Any]) -> str:
+    scaled = "" if how["size"] == how["crop"] else f", scaled to {how['size']}"
+    numbers = " ".join(f"{name} {_numbers(how[name])}" for name in ("mean", "std"))
+    return (
+        f"{how['channels']}, shorter side {how['resize']} ({how['interpolation']}), "
+        f"crop {how['crop']}{scaled}, {numbers}"
+    )
+
+
+def artifact(path: Path) -> Shown:
+    """Return what a manifest says, and whether its files still are what it speaks of."""
+    from hwnas.export.artifact import read_manifest, verify
+
+    found = read_manifest(path)
+    problem: HwnasError | None = None
+    try:
+        verify(path)
+    except HwnasError as error:
+        problem = error
+    outline = [
+        ("architecture", f"{found.digest[:12]} of {found.arch.get('space')}"),
+        ("preprocessing", _preprocessing(asdict(found.preprocessing))),
+        ("input", found.input),
+        ("classes", _some(found.classes)),
+        ("data", str(found.data.get("name", "-"))),
+        ("supernet", _supernet(found.supernet)),
+        ("promised", _estimates(found.promised)),
+        ("measured", ", ".join(f"{k} {_number(v)}" for k, v in found.measured.items()) or "-"),
+        ("recommended", found.recommended),
+        ("exported", f"{found.created} ({_versions(found.versions)})"),
+        ("files", f"{len(found.files)}, {'intact' if problem is None else problem.message}"),
+    ]
+    text = "\n".join([_outline(path, "artifact", outline), "", model_table(found)])
+    return Shown(kind="artifact", document=found.to_json(), text=text, problem=problem)
+
+
+def model_table(manifest: "Manifest") -> str:
+    """Return the models of an artifact, a line each."""
+    header = ["file", "MB", "difference", "agrees", "top-1", "p50 ms", "time", "grade"]
+    rows = [
+        [
+            entry.file,
+            f"{manifest.files[entry.file].size_bytes / 1e6:.2f}" if entry.file in manifest.files
+            else "-",
+            f"{entry.difference:.1e}",
+            f"{entry.agreement:.1%}",
+            f"{entry.accuracy:.2%}",
+            *_speed(entry),
+        ]
+        for entry in manifest.models
+    ]  # fmt: skip
+    return table(header, rows, right=tuple(range(1, 7)))
+
+
+def _speed(entry: "ModelEntry") -> list[str]:
+    if entry.latency is None:
+        return ["-", "-", "-"]
+    found = entry.latency
+    return [f"{found['median_ms']:.3f}", f"{found['ratio']:.2f}x", str(found["grade"])]
+
+
+def family(path: Path) -> Shown:
+    """Return the members of a family, and whether their files are intact."""
+    from hwnas.export.documents import to_document
+    from hwnas.export.family import read_family, verify_family
+
+    found = read_family(path)
+    problem: HwnasError | None = None
+    try:
+        verify_family(path)
+    except HwnasError as error:
+        problem = error
+    outline = [
+        ("space", found.space),
+        ("device", found.device),
+        ("exported", f"{found.created} ({_versions(found.versions)})"),
+        ("files", "intact" if problem is None else problem.message),
+    ]
+    rows = [
+        [
+            member.file,
+            ", ".join(member.budgets) or "-",
+            f"{member.accuracy:.2%}",
+            "-" if member.latency_ms is None else f"{member.latency_ms:.3f}",
+            f"{member.size_bytes / 1e6:.2f}",
+        ]
+        for member in found.members
+    ]
+    lines = table(["file", "budget", "top-1", "p50 ms", "MB"], rows, right=(2, 3, 4))
+    text = "\n".join([_outline(path, "family", outline), "", lines])
+    return Shown(kind="family", document=to_document(found), text=text, problem=problem)
+
+
+def subnet(path: Path) -> Shown:
+    """Return what the card of a subnet says."""
+    document = _json(path)
+    accuracy, proof = document.get("accuracy"), document.get("proof") or {}
+    outline = [
+        ("architecture", f"{document['digest'][:12]} of {document['space']}"),
+        ("costs", _costs(document["costs"])),
+        ("supernet", _supernet(document["supernet"])),
+        ("data", str((document.get("data") or {}).get("name", "-"))),
+        ("accuracy", "not measured" if accuracy is None
+         else f"{accuracy['value']:.2%} of {accuracy['images']} {accuracy['part']} images"),
+        ("batch norms", str(document["calibration"]["how"])),
+        ("proof", f"{'equal bit for bit' if proof.get('equal_bits') else 'equal nearly'} on "
+                  f"{proof.get('images')} images ({proof.get('part')})"),
+        ("promised", _estimates((document.get("promised") or {}).get("predicted", {}))),
+        ("extracted", f"{document['created']} ({_versions(document['versions'])})"),
+    ]  # fmt: skip
+    return Shown(kind="subnet", document=document, text=_outline(path, "subnet", outline))
+
+
+def architecture(path: Path) -> Shown:
+    """Return the genes of an architecture, and its costs where its space is known."""
+    from hwnas.profiling.sampling import read_archs, space_of
+
+    (document, *more) = read_archs(path)
+    if more:
+        raise FormatError(f"{path}: holds {len(more) + 1} architectures")
+    of = space_of(document)
+    arch = of.arch_from_json(document, str(path))
+    costs = of.cost([arch])
+    numbers = {"macs": int(costs.macs[0]), "params": int(costs.params[0])}
+    genes = " ".join(f"{name}={value}" for name, value in arch.items())
+    outline = [
+        ("architecture", f"{arch.digest[:12]} of {of.name}"),
+        ("costs", _costs(numbers)),
+        ("genes", genes),
+    ]
+    document = {**arch.to_json(), "digest": arch.digest, "costs": numbers}
+    return Shown(
+        kind="architecture", document=document, text=_outline(path, "architecture", outline)
+    )
+
+
+def front(path: Path) -> Shown:
+    """Return the answers of a search, and its choices."""
+    from hwnas.pipeline.fronts import read_front
+
+    found = read_front(path)
+    answers = [
+        [
+            answer.budget or "none",
+            str(answer.feasible),
+            *_chosen(answer.recommended, found.choices),
+            answer.reason,
+        ]
+        for answer in found.answers
+    ]
+    outline = [
+        ("space", found.space),
+        ("choices", str(len(found.choices))),
+        ("engine", str(found.provenance.get("engine", "-"))),
+        ("searched", found.created),
+    ]
+    header = ["budget", "feasible", "recommended", "predicted", "reason"]
+    text = "\n".join([_outline(path, "front", outline), "", table(header, answers, right=(1,))])
+    return Shown(kind="front", document=_json(path), text=text)
+
+
+def _chosen(index: int | None, choices: Sequence[Any]) -> tuple[str, str]:
+    if index is None:
+        return "-", "-"
+    predicted = {name: asdict(value) for name, value in choices[index].predicted.items()}
+    return str(choices[index].digest[:12]), _estimates(predicted)
+
+
+def run(path: Path) -> Shown:
+    """Return what a run is and what it has so far."""
+    from hwnas.pipeline.rundir import latest_step, open_run
+
+    found = open_run(path.parent)
+    try:
+        supernet = f"{latest_step(found)} steps"
+    except HwnasError:
+        supernet = "none yet"
+    parts = {
+        "profiles": "profiles/*.jsonl", "predictors": "predictors/*/card.json",
+        "front": "search/front.json", "subnets": "subnets/*/card.json",
+        "artifacts": "artifacts/*/manifest.json",
+    }  # fmt: skip
+    there = {
+        name: [str(one.relative_to(path.parent)) for one in sorted(path.parent.glob(pattern))]
+        for name, pattern in parts.items()
+    }
+    outline = [
+        ("status", found.status),
+        ("space", found.space),
+        ("origin", ", ".join(f"{key} {value}" for key, value in found.origin.items()) or "-"),
+        ("supernet", supernet),
+        *((name, ", ".join(names) or "none yet") for name, names in there.items()),
+        ("versions", _versions(found.versions)),
+    ]
+    document = {**_json(path), "supernet": supernet, **there}
+    return Shown(kind="run", document=document, text=_outline(path.parent, "run", outline))
+
+
+def profile(path: Path) -> Shown:
+    """Return the device of a profile and what was measured."""
+    from hwnas.cli.profile_measuring import groups_table
+    from hwnas.profiling.profiles import read_profile
+    from hwnas.profiling.records import header_json
+    from hwnas.profiling.summaries import groups
+
+    found = read_profile(path)
+    summary = groups(list(found.records.values()))
+    here = found.header.device
+    outline = [
+        ("device", f"{here.name}: {here.cpu}, {here.cores} cores, {here.os}"),
+        ("runtimes", _versions(found.header.runtimes)),
+        ("records", f"{len(found.measured())}, failed {len(found.failed())}"),
+    ]
+    document = {**header_json(found.header), "groups": [asdict(group) for group in summary]}
+    text = "\n".join([_outline(path, "profile", outline), "", groups_table(summary)])
+    return Shown(kind="profile", document=document, text=text)
+
+
+def accuracies(path: Path) -> Shown:
+    """Return how many accuracies a journal holds, and their range."""
+    from hwnas.io import read_journal
+
+    header, *lines = read_journal(path)
+    values = [float(line["accuracy"]) for line in lines]
+    span = f"{min(values):.2%} to {max(values):.2%}" if values else "-"
+    outline = [
+        ("space", f"{header.get('space')}, supernet after {header.get('step')} steps"),
+        ("subnets", str(len(values))),
+        ("accuracy", span),
+    ]
+    document = {**header, "subnets": len(values)}
+    return Shown(kind="accuracies", document=document, text=_outline(path, "accuracies", outline))
+
+
+def predictor(path: Path) -> Shown:
+    """Return what the card of a predictor says."""
+    document = _json(path)
+    fitted = document.get("fitted", document)
+    about = fitted.get("about") or {}
+    outline = [
+        ("target", str(fitted.get("target", "-"))),
+        ("rows", str(fitted.get("rows", "-"))),
+        *((str(key), str(value)) for key, value in about.items()),
+        ("fitted with", _versions(document.get("versions", {}))),
+    ]
+    return Shown(kind="predictor", document=document, text=_outline(path, "predictor", outline))
+
+
+def verdict(path: Path) -> Shown:
+    """Return what `hwnas validate` found."""
+    document = _json(path)
+    rows = [
+        [gate["name"], gate["state"], gate["wanted"], gate["found"]] for gate in document["gates"]
+    ]
+    outline = [("file", document["file"]), ("verdict", document["state"])]
+    lines = table(["gate", "state", "wanted", "found"], rows, right=())
+    text = "\n".join([_outline(path, "verdict", outline), "", lines])
+    return Shown(kind="verdict", document=document, text=text)
+
+
+def pack(path: Path) -> Shown:
+    """Return what a pack holds."""
+    from hwnas.profiling.packs import read_pack
+
+    found = read_pack(path)
+    precisions = sorted({one.precision for one in found.models})
+    outline = [("models", str(len(found.models))), ("precisions", ", ".join(precisions))]
+    document = {"models": len(found.models), "precisions": precisions}
+    return Shown(kind="pack", document=document, text=_outline(path, "pack", outline))
+
+
+def plain(path: Path) -> Shown:
+    """Return a small document as it stands."""
+    document = _json(path)
+    kind = str(document["schema"]).partition("/")[2]
+    return Shown(kind=kind, document=document, text=json.dumps(document, indent=1))
+
+
+# -- parts --------------------------------------------------------------------------------------
+
+
+def _outline(path: Path, kind: str, lines: Lines) -> str:
+    width = max(len(name) for name, _ in lines)
+    return "\n".join([f"{path}: {kind}", *(f"  {name:{width}}  {text}" for name, text in lines)])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return a document whose owner needs packages that may be absent; all are at version 1."""
+    from hwnas.io import Schema, read_json
+
+    name = str(json.loads(path.read_bytes())["schema"])
+    return read_json(path, Schema(name=name, version=1))
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:6])
+    return f"{len(names)}: {shown}{', ...' if len(names) > 6 else ''}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ",".join(f"{value:.4g}" for value in values)
+
+
+def _number(value: Any) -> str:  # noqa: ANN401 - a JSON value
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:.2f}MB"
+
+
+def _costs(costs: Mapping[str, int]) -> str:
+    return f"{millions(costs['macs'])} MACs, {costs['params']:,} parameters"
+
+
+def _estimates(values: Mapping[str, Any]) -> str:
+    texts = [
+        f"{name} {value['mean']:.4g} ({value['low']:.4g} to {value['high']:.4g})"
+        for name, value in values.items()
+        if isinstance(value, dict) and {"mean", "low", "high"} <= value.keys()
+    ]
+    return ", ".join(texts) or "-"
+
+
+def _supernet(said: Mapping[str, Any] | None) -> str:
+    if not said:
+        return "-"
+    return f"{said.get('step')} steps, sha256 {str(said.get('sha256'))[:12]}"
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "-"
