@@ -20,4 +20,5 @@ try:
 except HwnasError as error:
     recipe = "nano-digits"
     print(f"demo: with scikit-learn's digits ({error})", flush=True)
-sys.exit(subprocess.call([sys.executable, "-m", "hwnas", "run", recipe, "--run", folder]))
+command = ["run", recipe, "--run", folder, "--force"]  # a demo may run on a busy machine
+sys.exit(subprocess.call([sys.executable, "-m", "hwnas", *command]))

@@ -41,6 +41,8 @@ class StageError(HwnasError):
               help="Override a value of the recipe, for example deploy.models=30.")  # fmt: skip
 @click.option("--from", "start", metavar="STAGE",
               help="Do this stage and all after it again.")  # fmt: skip
+@click.option("--force", is_flag=True,
+              help="Measure on a busy machine; graded accordingly.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
 @verb_options
@@ -51,6 +53,7 @@ def run(
     folder: Path | None,
     assignments: tuple[str, ...],
     start: str | None,
+    force: bool,
     dry_run: bool,
 ) -> None:
     """Train, profile, fit, search, export, validate and report by RECIPE.
@@ -62,7 +65,9 @@ def run(
     from hwnas.pipeline.stages import plan, run_stages, stages_of
 
     folder = folder or Path("runs") / Path(recipe).stem
-    stages = stages_of(read_recipe(recipe, assignments), recipe, folder, assignments)
+    stages = stages_of(
+        read_recipe(recipe, assignments), recipe, folder, assignments=assignments, force=force
+    )
     steps = plan(stages, folder, start=start)
     if dry_run:
         _show_plan(output, recipe, assignments, steps)
@@ -89,7 +94,7 @@ def _show_plan(
         [step.stage.name, clock(found.seconds[step.stage.name]) if step.due else "-", step.why]
         for step in steps
     ]
-    commands = [f"  hwnas {' '.join(command)}" for step in due for command in step.stage.commands]
+    commands = [f"  hwnas {' '.join(command)}" for step in due for command in step.stage.resolved()]
     disk = f"{found.disk_bytes / 1e6:.0f} MB"
     text = [table(["stage", "time", "why"], rows, right=(1,)), "",
             f"about {clock(total)} in all, and {disk} on disk", "", *commands]  # fmt: skip
@@ -97,7 +102,7 @@ def _show_plan(
         "stages": [
             {"name": step.stage.name, "due": step.due, "why": step.why,
              "seconds": round(found.seconds[step.stage.name], 1),
-             "commands": [["hwnas", *command] for command in step.stage.commands]}
+             "commands": [["hwnas", *command] for command in step.stage.resolved()]}
             for step in steps
         ],
         "seconds": round(total, 1),

@@ -8,16 +8,20 @@ the next, and each can be killed and goes on by itself.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from hwnas.errors import UsageError, unknown_name
+from hwnas.errors import HwnasError, UsageError, unknown_name
+from hwnas.export.family import FAMILY_FILE, read_family
 from hwnas.io import Schema, digest, digest_file, read_json, write_json
 from hwnas.pipeline.config import Recipe
+from hwnas.training.datasets import DataSettings
 
 STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
 STAGES_FILE = "stages.json"
+_RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json")
 
 Command = tuple[str, ...]
 # Runs a command of hwnas to its end; raises what the command failed with.
@@ -28,14 +32,20 @@ Launch = Callable[[Command], None]
 class Stage:
     """Commands, and the files of the run that they read and write, as patterns.
 
-    `binding`: what else decides their outcome.
+    `commands` may be a function, for those that depend on what earlier stages found. `binding`:
+    what else decides their outcome. `gates`: later stages go on when it fails.
     """
 
     name: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...] | Callable[[], tuple[Command, ...]]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     binding: str = ""
+    gates: bool = False
+
+    def resolved(self) -> tuple[Command, ...]:
+        """Return the commands as they are now."""
+        return self.commands() if callable(self.commands) else self.commands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +68,21 @@ class Step:
 
 
 def stages_of(
-    recipe: Recipe, source: str, folder: Path, assignments: Sequence[str] = ()
+    recipe: Recipe,
+    source: str,
+    folder: Path,
+    *,
+    assignments: Sequence[str] = (),
+    force: bool = False,
 ) -> list[Stage]:
-    """Return the stages that turn a recipe into validated models in a run folder."""
+    """Return the stages that turn a recipe into validated models in a run folder.
+
+    `force`: on a busy machine, too.
+    """
     run = ("--run", str(folder))
     deploy = recipe.deploy
     sets = tuple(part for assignment in assignments for part in ("--set", assignment))
-    budgets = ",".join(deploy.latency)
-    gates = ("--min-accuracy", str(deploy.min_accuracy)) if deploy.min_accuracy else ()
+    forced = ("--force",) if force else ()
     return [
         Stage(
             name="train",
@@ -80,7 +97,7 @@ def stages_of(
                     "profile", *run, "-n", str(deploy.models),
                     "--threads", ",".join(map(str, deploy.threads)),
                     "--precision", ",".join(deploy.precisions),
-                    "--backend", ",".join(deploy.backends),
+                    "--backend", ",".join(deploy.backends), *forced,
                 ),
             ),
             writes=("profiles/*.jsonl",),
@@ -93,25 +110,58 @@ def stages_of(
         ),
         Stage(
             name="search",
-            commands=(("search", *run, "--latency", budgets, "--verify", str(deploy.verify)),),
+            commands=(
+                (
+                    "search", *run, "--latency", ",".join(deploy.latency),
+                    "--verify", str(deploy.verify), *forced,
+                ),
+            ),
             reads=("supernet/*", "predictors/*"),
             writes=("search/front.json",),
         ),
         Stage(
             name="export",
             commands=(("export", *run, "--family"),),
-            reads=("supernet/*", "search/front.json"),
-            writes=("artifacts/family.json",),
+            reads=("supernet/*", "search/*"),
+            writes=("artifacts/family/family.json",),
         ),
         Stage(
             name="validate",
-            commands=(("validate", str(folder / "artifacts"), *gates),),
-            reads=("artifacts/*/manifest.json",),
-            writes=(),
+            commands=partial(_validations, folder, recipe),
+            reads=("artifacts/family/**/*",),
+            gates=True,
         ),
-        Stage(name="report", commands=(("report", str(folder)),), reads=("**/*.json*",),
-              writes=("report.html",)),
+        Stage(
+            name="report",
+            commands=(("report", str(folder)),),
+            reads=(*_RECORDS, "artifacts/family/**/*.json"),
+            writes=("report.html",),
+        ),
     ]  # fmt: skip
+
+
+def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
+    """Return a command for each exported model, or for any while there are none yet."""
+    family = folder / "artifacts" / "family"
+    images, least = _test_images(recipe.data), recipe.deploy.min_accuracy
+    checks = ("--data", images) if images else ()
+    if least:
+        checks = (*checks, "--min-accuracy", str(least))
+    if not (family / FAMILY_FILE).exists():
+        return (("validate", f"{family}/*/model.onnx", *checks),)
+    return tuple(
+        ("validate", str(family / member.file), *checks,
+         "--report", str((family / member.file).with_name("verdict.json")))
+        for member in read_family(family).members
+    )  # fmt: skip
+
+
+def _test_images(data: DataSettings) -> str | None:
+    """Return what `hwnas validate --data` calls the images that took no part in the search."""
+    if data.name is not None:
+        return data.name if "/" not in data.name else None
+    parts = [data.path / part for part in ("test", "val")] if data.path else []
+    return next((str(part) for part in parts if part.is_dir()), None)
 
 
 def plan(stages: Sequence[Stage], folder: Path, *, start: str | None = None) -> list[Step]:
@@ -145,9 +195,13 @@ def run_stages(
     start: str | None = None,
     tell: Callable[[Step], None],
 ) -> None:
-    """Do every stage that is due, in order; `tell` hears of each before it begins or is skipped."""
+    """Do every stage that is due, in order; `tell` hears of each before it begins or is skipped.
+
+    Raises what a stage failed with: at once, or at the end if it was a gate.
+    """
     first = [stage.name for stage in stages].index(start) if start else len(stages)
     plan(stages, folder, start=start)
+    failure: HwnasError | None = None
     for number, stage in enumerate(stages, 1):
         why = _why(stage, folder, read_done(folder).get(stage.name))
         if number - 1 >= first:
@@ -157,9 +211,17 @@ def run_stages(
         if not why:
             continue
         begun = monotonic()
-        for command in stage.commands:
-            launch(command)
+        try:
+            for command in stage.resolved():
+                launch(command)
+        except HwnasError as error:
+            if not stage.gates:
+                raise
+            failure = error
+            continue
         _remember(folder, stage, monotonic() - begun)
+    if failure is not None:
+        raise failure
 
 
 def read_done(folder: Path) -> dict[str, Done]:
@@ -179,7 +241,7 @@ def fingerprint(stage: Stage, folder: Path) -> str:
         for path in sorted(folder.glob(pattern))
         if path.is_file() and path.name != STAGES_FILE
     }
-    return digest({"commands": stage.commands, "files": files, "binding": stage.binding})
+    return digest({"commands": stage.resolved(), "files": files, "binding": stage.binding})
 
 
 def _why(stage: Stage, folder: Path, done: Done | None) -> str:

@@ -1,0 +1,92 @@
+"""Which stages of `hwnas run` are due, with stages that only write files."""
+
+from pathlib import Path
+
+import pytest
+
+from hwnas.errors import FormatError, HwnasError, UsageError
+from hwnas.pipeline.stages import STAGES_FILE, Command, Stage, plan, run_stages
+
+STAGES = [
+    Stage(name="one", commands=(("write", "a"),), writes=("a",), binding="x"),
+    Stage(name="two", commands=(("write", "b"), ("write", "c")), reads=("a",), writes=("b", "c")),
+    Stage(name="three", commands=(("write", "d"),), reads=("c",), writes=("d",)),
+]
+
+
+class Writer:
+    """Does the commands: writes files, or fails."""
+
+    def __init__(self, folder: Path, content: str = "1", fails_at: str = "") -> None:
+        self.folder, self.content, self.fails_at = folder, content, fails_at
+        self.wrote: list[str] = []
+
+    def __call__(self, command: Command) -> None:
+        if command[1] == self.fails_at:
+            raise HwnasError("disk full")
+        (self.folder / command[1]).write_text(self.content)
+        self.wrote.append(command[1])
+
+
+def done(folder: Path, stages: list[Stage] = STAGES, **options: str) -> list[str]:
+    writer = Writer(folder, **{k: v for k, v in options.items() if k != "start"})
+    run_stages(
+        stages, folder, launch=writer, start=options.get("start"), tell=lambda step: None
+    )  # fmt: skip
+    return writer.wrote
+
+
+def due(folder: Path, stages: list[Stage] = STAGES, start: str | None = None) -> list[str]:
+    return [step.stage.name for step in plan(stages, folder, start=start) if step.due]
+
+
+def test_nothing_is_done_twice(tmp_path: Path) -> None:
+    assert due(tmp_path) == ["one", "two", "three"]
+    assert done(tmp_path) == ["a", "b", "c", "d"]
+    assert due(tmp_path) == []
+    assert done(tmp_path) == []
+
+
+def test_a_failure_keeps_what_was_done_before(tmp_path: Path) -> None:
+    with pytest.raises(HwnasError, match="disk full"):
+        done(tmp_path, fails_at="c")
+    assert due(tmp_path) == ["two", "three"]
+    assert done(tmp_path) == ["b", "c", "d"]
+
+
+def test_what_reads_a_changed_file_is_done_again(tmp_path: Path) -> None:
+    done(tmp_path)
+    (tmp_path / "c").write_text("changed")
+    assert due(tmp_path) == ["three"]
+    (tmp_path / "a").write_text("changed")
+    assert due(tmp_path) == ["two", "three"]
+
+
+def test_equal_outputs_end_the_chain(tmp_path: Path) -> None:
+    done(tmp_path)
+    (tmp_path / "b").unlink()
+    assert due(tmp_path) == ["two", "three"]  # a plan cannot know what comes out
+    assert done(tmp_path) == ["b", "c"]
+
+
+def test_a_changed_setting(tmp_path: Path) -> None:
+    done(tmp_path)
+    changed = [Stage(name="one", commands=STAGES[0].commands, writes=("a",), binding="y")]
+    assert done(tmp_path, [*changed, *STAGES[1:]], content="1") == ["a"]
+    assert done(tmp_path, STAGES, content="2") == ["a", "b", "c", "d"]
+
+
+def test_from_a_stage_on(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--from two: one before it is due"):
+        plan(STAGES, tmp_path, start="two")
+    done(tmp_path)
+    assert due(tmp_path, start="two") == ["two", "three"]
+    assert done(tmp_path, start="two") == ["b", "c", "d"]
+    with pytest.raises(UsageError, match="unknown stage 'tow'; did you mean two"):
+        plan(STAGES, tmp_path, start="tow")
+
+
+def test_a_damaged_record(tmp_path: Path) -> None:
+    (tmp_path / STAGES_FILE).write_text("{")
+    with pytest.raises(FormatError, match="not JSON"):
+        plan(STAGES, tmp_path)
