@@ -1,7 +1,10 @@
-"""`hwnas profile --explain`: where the milliseconds of one architecture go."""
+"""`hwnas profile --explain`: where the milliseconds of one architecture go.
+
+With a run it is kept there, for reports that measure nothing.
+"""
 
 import tempfile
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +30,17 @@ def show_explanation(
     space: "Space | None",
     profile: Path,
     settings: "Settings",
+    run: Path | None,
 ) -> None:
-    """Print the blocks of an architecture with their times, slowest first."""
+    """Print the blocks of an architecture with their times, slowest first; keep them in `run`."""
+    from hwnas.pipeline.explanations import Explained, write_explanation
     from hwnas.pipeline.measuring import macs_of
     from hwnas.profiling.explain import explain
+    from hwnas.profiling.machine import device as this_device
     from hwnas.profiling.records import Settings as How
-    from hwnas.profiling.records import arch_digest
 
     source = _source(pack)
-    arch = find_arch(wanted, source=source, space=space, profile=profile)
+    arch = find_arch(wanted, source=source, space=space, profile=profile, run=run)
     precision = (settings.precisions or ("fp32",))[0]
     how = How(threads=settings.threads[0], batch=settings.batches[0], precision=precision)
     made = source.provide(arch, how)
@@ -44,15 +49,19 @@ def show_explanation(
         path = Path(folder) / "model.onnx"
         path.write_bytes(made)
         found = explain(path, threads=how.threads, batch=how.batch)
-    document = {
-        "arch": dict(arch),
-        "digest": arch_digest(arch),
-        "macs": macs_of(arch),
-        "backend": "onnxruntime",
-        "settings": asdict(how),
-        **asdict(found),
-    }
-    output.result(document, _text(document, found))
+    explained = Explained(
+        arch=arch,
+        macs=macs_of(arch),
+        device=this_device().name,
+        backend="onnxruntime",
+        settings=how,
+        found=found,
+    )
+    document = explained.to_json()
+    text = _text(document, found)
+    if run is not None:
+        text += f"\n\n{write_explanation(run, explained)}"
+    output.result(document, text)
 
 
 def _source(pack: Path | None) -> "Source":
@@ -65,13 +74,15 @@ def _source(pack: Path | None) -> "Source":
     return measuring.building()
 
 
-def find_arch(wanted: str, *, source: "Source", space: "Space | None", profile: Path) -> "ArchJson":
+def find_arch(
+    wanted: str, *, source: "Source", space: "Space | None", profile: Path, run: Path | None = None
+) -> "ArchJson":
     """Return the architecture that `wanted` names: an end of the range, a file, or a digest."""
     if wanted in ("smallest", "largest"):
         return _end(wanted, source, space)
     if Path(wanted).is_file():
         return _only_one(Path(wanted), space)
-    return _by_digest(wanted, source, space, profile)
+    return _by_digest(wanted, [*_measured(source, profile), *_found(run)])
 
 
 def _end(which: str, source: "Source", space: "Space | None") -> "ArchJson":
@@ -94,14 +105,32 @@ def _only_one(path: Path, space: "Space | None") -> "ArchJson":
     return archs[0]
 
 
-def _by_digest(wanted: str, source: "Source", space: "Space | None", profile: Path) -> "ArchJson":
+def _measured(source: "Source", profile: Path) -> "list[tuple[str, Sequence[ArchJson]]]":
+    """Return the architectures of a pack, or else of a profile, with the name of the place."""
     from hwnas.profiling.profiles import read_profile
+
+    if source.archs or not profile.exists():
+        return [("the pack", source.archs)]
+    return [(str(profile), [record.arch for record in read_profile(profile).records.values()])]
+
+
+def _found(run: Path | None) -> "list[tuple[str, Sequence[ArchJson]]]":
+    """Return the architectures of the front of a run, with the name of the place."""
+    from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, arch_of, latest_front
+    from hwnas.pipeline.rundir import open_run, space_of
+    from hwnas.profiling.sampling import arch_document
+
+    if run is None or not (run / FOLDER / FRONT_FILE).is_file():
+        return []
+    there = open_run(run)
+    front, space = latest_front(there), space_of(there)
+    archs = [arch_document(space, arch_of(front, index)) for index in range(len(front.choices))]
+    return [("the front", archs)]
+
+
+def _by_digest(wanted: str, places: "Sequence[tuple[str, Sequence[ArchJson]]]") -> "ArchJson":
     from hwnas.profiling.records import arch_digest
 
-    places: list[tuple[str, list[Any]]] = [("the pack", source.archs)]
-    if not source.archs and profile.exists():
-        there = [record.arch for record in read_profile(profile).records.values()]
-        places.append((str(profile), there))
     if len(wanted) >= _SHORTEST_DIGEST:
         known = {arch_digest(arch): arch for _, archs in places for arch in archs}
         matching = [arch for name, arch in known.items() if name.startswith(wanted)]
