@@ -119,7 +119,9 @@ def profile(
     if explain is not None:
         from hwnas.cli.explain import show_explanation
 
-        show_explanation(output, explain, pack=pack, space=space, profile=target, settings=settings)
+        show_explanation(
+            output, explain, pack=pack, space=space, profile=target, settings=settings, run=run
+        )
         return
     source = chosen_source(pack, space, archs, number=number, seed=seed)
     measure(output, source, settings=settings, options=care, target=target)
