@@ -245,6 +245,20 @@ def test_promises_need_something_measured(copied: Path, tmp_path: Path) -> None:
     assert "Not measured yet" in page.sections["recommendation"]
 
 
+def test_explaining_a_choice_of_the_front_fills_its_section(copied: Path, tmp_path: Path) -> None:
+    shutil.rmtree(copied / "explanations")
+    page, _ = page_of(copied, tmp_path)
+    front = latest_front(open_run(copied))
+    name = front.choices[front.answers[0].recommended or 0].digest[:12]
+    command = f"hwnas profile --run {copied} --explain {name}"
+    assert command in page.sections["milliseconds"]
+    assert main(command.split()[1:]) == 0
+    page, _ = page_of(copied, tmp_path)
+    assert page.missing == set()
+    assert name in page.sections["milliseconds"]
+    assert "Conv" in page.sections["milliseconds"]
+
+
 def test_a_front_of_thousands_stays_small(copied: Path, tmp_path: Path) -> None:
     run = open_run(copied)
     front = latest_front(run)
