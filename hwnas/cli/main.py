@@ -13,6 +13,8 @@ from hwnas import __version__
 from hwnas.cli.verbs import VERBS, require
 from hwnas.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, HwnasError, UsageError, unknown_name
 
+# Set by the shell's completion script, see `hwnas completion`.
+COMPLETE_VARIABLE = "_HWNAS_COMPLETE"
 EXIT_PIPE_CLOSED = 141  # what a shell reports for a program that SIGPIPE ended
 
 
@@ -62,6 +64,10 @@ def hwnas(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if COMPLETE_VARIABLE in os.environ:
+        from hwnas.cli.completing import complete
+
+        return complete(hwnas, os.environ[COMPLETE_VARIABLE])
     before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         code = _run(arguments)

@@ -93,6 +93,10 @@ VERBS: dict[str, Verb] = {
         target="hwnas.cli.show:show",
         help="Show what a file or folder is: model, manifest, subnet, front, run, profile.",
     ),
+    "completion": Verb(
+        target="hwnas.cli.completion:completion",
+        help="Print what completes verbs, options, spaces, recipes and runs when Tab is pressed.",
+    ),
     "import": Verb(
         target="hwnas.cli.import_weights:import_weights",
         help="Turn released weights into a supernet.",

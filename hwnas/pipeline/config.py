@@ -3,15 +3,25 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from hwnas.errors import FormatError, UsageError, unknown_name
+from hwnas.errors import FormatError, UsageError
+from hwnas.pipeline.shipped import recipe_names, recipe_text
 from hwnas.training.recipe import Count, Settings
 from hwnas.training.recipe import Recipe as TrainingRecipe
+
+__all__ = [
+    "DeploySettings",
+    "Recipe",
+    "checked",
+    "read_recipe",
+    "recipe_names",
+    "recipe_text",
+    "to_toml",
+]
 
 _HINT = "`hwnas init` writes a recipe with every key explained"
 
@@ -37,20 +47,6 @@ class Recipe(TrainingRecipe):
     """A whole recipe: training, and what comes after it."""
 
     deploy: DeploySettings = DeploySettings()
-
-
-def recipe_names() -> list[str]:
-    """Return the names of the shipped recipes."""
-    folder = resources.files("hwnas.pipeline") / "recipes"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir()
-                  if file.name.endswith(".toml"))  # fmt: skip
-
-
-def recipe_text(name: str) -> str:
-    """Return the text of a shipped recipe."""
-    if name not in recipe_names():
-        raise unknown_name("recipe", name, recipe_names(), hint="or give a path ending in .toml")
-    return (resources.files("hwnas.pipeline") / "recipes" / f"{name}.toml").read_text()
 
 
 def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:

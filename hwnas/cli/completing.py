@@ -1,0 +1,132 @@
+"""What shells ask for when Tab is pressed: verbs, options, spaces, recipes, run folders.
+
+Values are told by what a parameter is called in the help: RUN is a run folder everywhere. Nothing
+heavy is imported; whatever goes wrong, the answer is that there is nothing to complete.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+from hwnas.cli.main import COMPLETE_VARIABLE, LazyGroup
+from hwnas.cli.verbs import VERBS
+from hwnas.errors import EXIT_OK, HwnasError
+
+PROGRAM = "hwnas"
+SHELLS = ("bash", "zsh", "fish")
+_SUFFIX = ".toml"
+
+Items = list[CompletionItem[str]]
+
+
+def script(shell: str) -> str:
+    """Return what a shell has to read so that it asks hwnas for completions."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    return kind(click.Group(PROGRAM), {}, PROGRAM, COMPLETE_VARIABLE).source()
+
+
+def complete(group: click.Group, instruction: str) -> int:
+    """Answer a shell; `instruction` is the value of the variable that its script sets."""
+    asked = Completing(name=PROGRAM, params=group.params)
+    try:
+        return shell_complete(asked, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
+    except HwnasError:  # an unknown verb, or one whose packages are missing
+        return EXIT_OK
+
+
+class Completing(LazyGroup):
+    """The verbs, with parameters that know their values. Imports the verb that is typed only."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a verb."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _teach(command, cmd_name)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
+        """Return the verbs and options that begin so."""
+        verbs = [
+            CompletionItem(name, help=verb.help)
+            for name, verb in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+class Known(click.ParamType[str]):
+    """A parameter whose values can be listed."""
+
+    name = "text"
+
+    def __init__(self, values: Callable[[str], Items]) -> None:
+        self._values = values
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> Items:  # fmt: skip
+        """Return the values that begin so."""
+        return self._values(incomplete)
+
+
+def spaces(incomplete: str) -> Items:
+    """Return the declared spaces."""
+    from hwnas.spaces import SPACES
+
+    return _beginning(SPACES, incomplete)
+
+
+def recipes(incomplete: str) -> Items:
+    """Return the shipped recipes, and recipe files here."""
+    from hwnas.pipeline.shipped import recipe_names
+
+    files = [path for path in _paths(incomplete) if path.endswith(_SUFFIX)]
+    found = _beginning([*recipe_names(), *files], incomplete)
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def runs(incomplete: str) -> Items:
+    """Return the run folders here, in runs/, and in the folder that is being typed."""
+    from hwnas.pipeline.rundir import RUN_FILE
+
+    candidates = [*_paths(incomplete), *(_paths("runs/") if not incomplete else [])]
+    there = [path for path in candidates if (Path(path) / RUN_FILE).is_file()]
+    return _beginning(there, incomplete) or [CompletionItem(incomplete, type="dir")]
+
+
+def _teach(command: click.Command, verb: str) -> None:
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _teach(below, verb)
+    for parameter in command.params:
+        values = _values_of(parameter, verb)
+        if values is not None:
+            parameter.type = Known(values)
+
+
+def _values_of(parameter: click.Parameter, verb: str) -> Callable[[str], Items] | None:
+    metavar = (parameter.metavar or parameter.name or "").upper().strip("[]")
+    if "--space" in parameter.opts or (verb, metavar) == ("space", "NAME"):
+        return spaces
+    if metavar == "RECIPE" or (verb, metavar) == ("init", "NAME"):
+        return recipes
+    if metavar.split("|")[0] in ("RUN", "RUN_A", "RUN_B"):
+        return runs
+    return None
+
+
+def _paths(incomplete: str) -> list[str]:
+    """Return the paths that begin so, spelled as they are typed."""
+    folder, slash, _ = incomplete.rpartition("/")
+    try:
+        names = sorted(entry.name for entry in Path(folder + slash or ".").iterdir())
+    except OSError:
+        return []
+    return [folder + slash + name for name in names if not name.startswith(".")]
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> Items:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
