@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hwnas.cli.output import Output, table, verb_options
-from hwnas.cli.show_kinds import model_table
+from hwnas.cli.output import Output, verb_options
+from hwnas.cli.show_text import family_table, model_table
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,19 +125,14 @@ def _export_family(
 
 
 def _family_text(pack: "Pack") -> str:
-    rows = [
-        [
-            member.file,
-            ", ".join(member.budgets) or "-",
-            f"{member.accuracy:.2%}",
-            "-" if member.latency_ms is None else f"{member.latency_ms:.3f}",
-            f"{member.size_bytes / 1e6:.2f}",
-        ]
-        for member in pack.family.members
-    ]
-    lines = table(["file", "budget", "top-1", "p50 ms", "MB"], rows, right=(2, 3, 4))
     choose = f'hwnas.export.choose_member("{pack.folder}", latency_ms=...)'
-    return "\n".join([f"{pack.folder}: {len(rows)} members", lines, f"choose one: {choose}"])
+    return "\n".join(
+        [
+            f"{pack.folder}: {len(pack.family.members)} members",
+            family_table(pack.family),
+            f"choose one: {choose}",
+        ]
+    )
 
 
 def report(output: Output, exported: "Exported") -> None:

@@ -4,15 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hwnas.cli.output import millions, table
+from hwnas.cli import show_text as say
+from hwnas.cli.output import table
 from hwnas.errors import FormatError, HwnasError
-
-if TYPE_CHECKING:
-    from hwnas.export.artifact import Manifest, ModelEntry
-
-Lines = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +31,7 @@ def model(path: Path) -> Shown:
     content = read_model(path)
     about = metadata_from(onnxwire.metadata(content), str(path))
     outline = [
-        ("size", _megabytes(len(content))),
+        ("size", say.megabytes(len(content))),
         ("sha256", digest_file(path)),
         ("operators", ", ".join(f"{k or 'ONNX'} {v}" for k, v in onnxwire.opsets(content).items())),
         ("nodes", str(len(onnxwire.nodes(content)))),
@@ -55,7 +51,7 @@ def model(path: Path) -> Shown:
         outline.append(("manifest", says))
         document["manifest"] = says
     return Shown(
-        kind="model", document=document, text=_outline(path, "model", outline), problem=problem
+        kind="model", document=document, text=say.outline(path, "model", outline), problem=problem
     )
 
 
@@ -72,18 +68,9 @@ def _of_metadata(about: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("architecture", f"{about['digest'][:12]} of {about['arch'].get('space')}"),
         ("precision", about["precision"]),
         ("input", f"{about['input']}, batch {batch}"),
-        ("preprocessing", _preprocessing(how)),
-        ("classes", _some(classes)),
+        ("preprocessing", say.preprocessing(how)),
+        ("classes", say.some_of(classes)),
     ]
-
-
-def _preprocessing(how: Mapping[str, Any]) -> str:
-    scaled = "" if how["size"] == how["crop"] else f", scaled to {how['size']}"
-    numbers = " ".join(f"{name} {_numbers(how[name])}" for name in ("mean", "std"))
-    return (
-        f"{how['channels']}, shorter side {how['resize']} ({how['interpolation']}), "
-        f"crop {how['crop']}{scaled}, {numbers}"
-    )
 
 
 def artifact(path: Path) -> Shown:
@@ -98,44 +85,19 @@ def artifact(path: Path) -> Shown:
         problem = error
     outline = [
         ("architecture", f"{found.digest[:12]} of {found.arch.get('space')}"),
-        ("preprocessing", _preprocessing(asdict(found.preprocessing))),
+        ("preprocessing", say.preprocessing(asdict(found.preprocessing))),
         ("input", found.input),
-        ("classes", _some(found.classes)),
+        ("classes", say.some_of(found.classes)),
         ("data", str(found.data.get("name", "-"))),
-        ("supernet", _supernet(found.supernet)),
-        ("promised", _estimates(found.promised)),
-        ("measured", ", ".join(f"{k} {_number(v)}" for k, v in found.measured.items()) or "-"),
+        ("supernet", say.supernet(found.supernet)),
+        ("promised", say.estimates(found.promised)),
+        ("measured", ", ".join(f"{k} {say.number(v)}" for k, v in found.measured.items()) or "-"),
         ("recommended", found.recommended),
-        ("exported", f"{found.created} ({_versions(found.versions)})"),
+        ("exported", f"{found.created} ({say.versions(found.versions)})"),
         ("files", f"{len(found.files)}, {'intact' if problem is None else problem.message}"),
     ]
-    text = "\n".join([_outline(path, "artifact", outline), "", model_table(found)])
+    text = "\n".join([say.outline(path, "artifact", outline), "", say.model_table(found)])
     return Shown(kind="artifact", document=found.to_json(), text=text, problem=problem)
-
-
-def model_table(manifest: "Manifest") -> str:
-    """Return the models of an artifact, a line each."""
-    header = ["file", "MB", "difference", "agrees", "top-1", "p50 ms", "time", "grade"]
-    rows = [
-        [
-            entry.file,
-            f"{manifest.files[entry.file].size_bytes / 1e6:.2f}" if entry.file in manifest.files
-            else "-",
-            f"{entry.difference:.1e}",
-            f"{entry.agreement:.1%}",
-            f"{entry.accuracy:.2%}",
-            *_speed(entry),
-        ]
-        for entry in manifest.models
-    ]  # fmt: skip
-    return table(header, rows, right=tuple(range(1, 7)))
-
-
-def _speed(entry: "ModelEntry") -> list[str]:
-    if entry.latency is None:
-        return ["-", "-", "-"]
-    found = entry.latency
-    return [f"{found['median_ms']:.3f}", f"{found['ratio']:.2f}x", str(found["grade"])]
 
 
 def family(path: Path) -> Shown:
@@ -152,42 +114,32 @@ def family(path: Path) -> Shown:
     outline = [
         ("space", found.space),
         ("device", found.device),
-        ("exported", f"{found.created} ({_versions(found.versions)})"),
+        ("exported", f"{found.created} ({say.versions(found.versions)})"),
         ("files", "intact" if problem is None else problem.message),
     ]
-    rows = [
-        [
-            member.file,
-            ", ".join(member.budgets) or "-",
-            f"{member.accuracy:.2%}",
-            "-" if member.latency_ms is None else f"{member.latency_ms:.3f}",
-            f"{member.size_bytes / 1e6:.2f}",
-        ]
-        for member in found.members
-    ]
-    lines = table(["file", "budget", "top-1", "p50 ms", "MB"], rows, right=(2, 3, 4))
-    text = "\n".join([_outline(path, "family", outline), "", lines])
+    lines = say.family_table(found)
+    text = "\n".join([say.outline(path, "family", outline), "", lines])
     return Shown(kind="family", document=to_document(found), text=text, problem=problem)
 
 
 def subnet(path: Path) -> Shown:
     """Return what the card of a subnet says."""
-    document = _json(path)
+    document = say.read_any(path)
     accuracy, proof = document.get("accuracy"), document.get("proof") or {}
     outline = [
         ("architecture", f"{document['digest'][:12]} of {document['space']}"),
-        ("costs", _costs(document["costs"])),
-        ("supernet", _supernet(document["supernet"])),
+        ("costs", say.costs(document["costs"])),
+        ("supernet", say.supernet(document["supernet"])),
         ("data", str((document.get("data") or {}).get("name", "-"))),
         ("accuracy", "not measured" if accuracy is None
          else f"{accuracy['value']:.2%} of {accuracy['images']} {accuracy['part']} images"),
         ("batch norms", str(document["calibration"]["how"])),
         ("proof", f"{'equal bit for bit' if proof.get('equal_bits') else 'equal nearly'} on "
                   f"{proof.get('images')} images ({proof.get('part')})"),
-        ("promised", _estimates((document.get("promised") or {}).get("predicted", {}))),
-        ("extracted", f"{document['created']} ({_versions(document['versions'])})"),
+        ("promised", say.estimates((document.get("promised") or {}).get("predicted", {}))),
+        ("extracted", f"{document['created']} ({say.versions(document['versions'])})"),
     ]  # fmt: skip
-    return Shown(kind="subnet", document=document, text=_outline(path, "subnet", outline))
+    return Shown(kind="subnet", document=document, text=say.outline(path, "subnet", outline))
 
 
 def architecture(path: Path) -> Shown:
@@ -204,12 +156,12 @@ def architecture(path: Path) -> Shown:
     genes = " ".join(f"{name}={value}" for name, value in arch.items())
     outline = [
         ("architecture", f"{arch.digest[:12]} of {of.name}"),
-        ("costs", _costs(numbers)),
+        ("costs", say.costs(numbers)),
         ("genes", genes),
     ]
     document = {**arch.to_json(), "digest": arch.digest, "costs": numbers}
     return Shown(
-        kind="architecture", document=document, text=_outline(path, "architecture", outline)
+        kind="architecture", document=document, text=say.outline(path, "architecture", outline)
     )
 
 
@@ -234,15 +186,15 @@ def front(path: Path) -> Shown:
         ("searched", found.created),
     ]
     header = ["budget", "feasible", "recommended", "predicted", "reason"]
-    text = "\n".join([_outline(path, "front", outline), "", table(header, answers, right=(1,))])
-    return Shown(kind="front", document=_json(path), text=text)
+    text = "\n".join([say.outline(path, "front", outline), "", table(header, answers, right=(1,))])
+    return Shown(kind="front", document=say.read_any(path), text=text)
 
 
 def _chosen(index: int | None, choices: Sequence[Any]) -> tuple[str, str]:
     if index is None:
         return "-", "-"
     predicted = {name: asdict(value) for name, value in choices[index].predicted.items()}
-    return str(choices[index].digest[:12]), _estimates(predicted)
+    return str(choices[index].digest[:12]), say.estimates(predicted)
 
 
 def run(path: Path) -> Shown:
@@ -269,10 +221,10 @@ def run(path: Path) -> Shown:
         ("origin", ", ".join(f"{key} {value}" for key, value in found.origin.items()) or "-"),
         ("supernet", supernet),
         *((name, ", ".join(names) or "none yet") for name, names in there.items()),
-        ("versions", _versions(found.versions)),
+        ("versions", say.versions(found.versions)),
     ]
-    document = {**_json(path), "supernet": supernet, **there}
-    return Shown(kind="run", document=document, text=_outline(path.parent, "run", outline))
+    document = {**say.read_any(path), "supernet": supernet, **there}
+    return Shown(kind="run", document=document, text=say.outline(path.parent, "run", outline))
 
 
 def profile(path: Path) -> Shown:
@@ -287,11 +239,11 @@ def profile(path: Path) -> Shown:
     here = found.header.device
     outline = [
         ("device", f"{here.name}: {here.cpu}, {here.cores} cores, {here.os}"),
-        ("runtimes", _versions(found.header.runtimes)),
+        ("runtimes", say.versions(found.header.runtimes)),
         ("records", f"{len(found.measured())}, failed {len(found.failed())}"),
     ]
     document = {**header_json(found.header), "groups": [asdict(group) for group in summary]}
-    text = "\n".join([_outline(path, "profile", outline), "", groups_table(summary)])
+    text = "\n".join([say.outline(path, "profile", outline), "", groups_table(summary)])
     return Shown(kind="profile", document=document, text=text)
 
 
@@ -308,32 +260,34 @@ def accuracies(path: Path) -> Shown:
         ("accuracy", span),
     ]
     document = {**header, "subnets": len(values)}
-    return Shown(kind="accuracies", document=document, text=_outline(path, "accuracies", outline))
+    return Shown(
+        kind="accuracies", document=document, text=say.outline(path, "accuracies", outline)
+    )
 
 
 def predictor(path: Path) -> Shown:
     """Return what the card of a predictor says."""
-    document = _json(path)
+    document = say.read_any(path)
     fitted = document.get("fitted", document)
     about = fitted.get("about") or {}
     outline = [
         ("target", str(fitted.get("target", "-"))),
         ("rows", str(fitted.get("rows", "-"))),
         *((str(key), str(value)) for key, value in about.items()),
-        ("fitted with", _versions(document.get("versions", {}))),
+        ("fitted with", say.versions(document.get("versions", {}))),
     ]
-    return Shown(kind="predictor", document=document, text=_outline(path, "predictor", outline))
+    return Shown(kind="predictor", document=document, text=say.outline(path, "predictor", outline))
 
 
 def verdict(path: Path) -> Shown:
     """Return what `hwnas validate` found."""
-    document = _json(path)
+    document = say.read_any(path)
     rows = [
         [gate["name"], gate["state"], gate["wanted"], gate["found"]] for gate in document["gates"]
     ]
     outline = [("file", document["file"]), ("verdict", document["state"])]
     lines = table(["gate", "state", "wanted", "found"], rows, right=())
-    text = "\n".join([_outline(path, "verdict", outline), "", lines])
+    text = "\n".join([say.outline(path, "verdict", outline), "", lines])
     return Shown(kind="verdict", document=document, text=text)
 
 
@@ -345,67 +299,11 @@ def pack(path: Path) -> Shown:
     precisions = sorted({one.precision for one in found.models})
     outline = [("models", str(len(found.models))), ("precisions", ", ".join(precisions))]
     document = {"models": len(found.models), "precisions": precisions}
-    return Shown(kind="pack", document=document, text=_outline(path, "pack", outline))
+    return Shown(kind="pack", document=document, text=say.outline(path, "pack", outline))
 
 
 def plain(path: Path) -> Shown:
     """Return a small document as it stands."""
-    document = _json(path)
+    document = say.read_any(path)
     kind = str(document["schema"]).partition("/")[2]
     return Shown(kind=kind, document=document, text=json.dumps(document, indent=1))
-
-
-# -- parts --------------------------------------------------------------------------------------
-
-
-def _outline(path: Path, kind: str, lines: Lines) -> str:
-    width = max(len(name) for name, _ in lines)
-    return "\n".join([f"{path}: {kind}", *(f"  {name:{width}}  {text}" for name, text in lines)])
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Return a document whose owner needs packages that may be absent; all are at version 1."""
-    from hwnas.io import Schema, read_json
-
-    name = str(json.loads(path.read_bytes())["schema"])
-    return read_json(path, Schema(name=name, version=1))
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:6])
-    return f"{len(names)}: {shown}{', ...' if len(names) > 6 else ''}"
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ",".join(f"{value:.4g}" for value in values)
-
-
-def _number(value: Any) -> str:  # noqa: ANN401 - a JSON value
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:.2f}MB"
-
-
-def _costs(costs: Mapping[str, int]) -> str:
-    return f"{millions(costs['macs'])} MACs, {costs['params']:,} parameters"
-
-
-def _estimates(values: Mapping[str, Any]) -> str:
-    texts = [
-        f"{name} {value['mean']:.4g} ({value['low']:.4g} to {value['high']:.4g})"
-        for name, value in values.items()
-        if isinstance(value, dict) and {"mean", "low", "high"} <= value.keys()
-    ]
-    return ", ".join(texts) or "-"
-
-
-def _supernet(said: Mapping[str, Any] | None) -> str:
-    if not said:
-        return "-"
-    return f"{said.get('step')} steps, sha256 {str(said.get('sha256'))[:12]}"
-
-
-def _versions(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items()) or "-"
