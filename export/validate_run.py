@@ -118,7 +118,11 @@ def open_runner(model: Path, *, backend: str = "onnxruntime", threads: int = 1) 
     chosen = find_backend(backend)
     provider = chosen.provider if isinstance(chosen, OnnxRuntime) else _CPU
     session = open_session(model, provider=provider, threads=threads)
-    return Runner(session, _ports(session.get_inputs()), _ports(session.get_outputs()))
+    try:
+        inputs, outputs = _ports(session.get_inputs()), _ports(session.get_outputs())
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{model.name}: names of its inputs or outputs are no text") from error
+    return Runner(session, inputs, outputs)
 
 
 def _ports(found: Sequence[Any]) -> list[Port]:

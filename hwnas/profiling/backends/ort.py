@@ -126,13 +126,16 @@ def open_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what it refuses, it also raises
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
     providers = [provider] if provider == CPU else [provider, CPU]
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+        # Its fallback prints to standard output and would run elsewhere than what is measured.
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=providers, enable_fallback=0
+        )
     except refusals() as error:
         raise HwnasError(f"onnxruntime cannot load {path.name}: {first_line(error)}") from error
 
@@ -159,6 +162,7 @@ def refusals() -> tuple[type[Exception], ...]:
         state.NoSuchFile,
         state.NotImplemented,
         state.RuntimeException,
+        UnicodeDecodeError,  # its own messages quote names of a damaged file
     )
 
 

@@ -1,0 +1,167 @@
+"""Counting right answers of exported files, and of files that carry no metadata of ours."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from hwnas.errors import UsageError
+from hwnas.export.validate_model import validate
+from hwnas.export.validate_run import Flags
+from hwnas.export.validate_types import Limits, Running
+from hwnas.testing.exported import CLASSES, write_artifact, write_images
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    return write_artifact(tmp_path_factory.mktemp("exported") / "artifact")
+
+
+@pytest.fixture(scope="module")
+def artifact(exported):
+    return exported.folder
+
+
+@pytest.fixture
+def images(exported, tmp_path):
+    return write_images(exported, tmp_path / "images")
+
+
+def examine(path, **asked):
+    return validate(path, **{"running": Running(measured=False), **asked})
+
+
+def failing(verdict):
+    return {gate.name: gate.reason for gate in verdict.of("failed")}
+
+
+def test_images_are_matched_to_classes_by_name(artifact, images):
+    (images / "bag").rename(images / "satchel")
+    found = failing(examine(artifact, data=images))
+    assert "unknown to the model: 'satchel'" in found["data"]
+
+
+def test_a_part_has_to_be_named(artifact, images, tmp_path):
+    for name in ("train", "test"):
+        shutil.copytree(images / "bag", tmp_path / "root" / name / "bag")
+    verdict = examine(artifact, data=tmp_path / "root")
+    assert verdict.gate("data").hint.endswith("root/train")
+
+
+def test_missing_classes_are_told_and_may_be_accepted(artifact, images):
+    shutil.rmtree(images / "boot")
+    found = failing(examine(artifact, data=images))
+    assert found == {"data": "no images of 1 of the model's 4 classes: 'boot'"}
+    verdict = examine(artifact, data=images, allow_missing_classes=True)
+    assert verdict.exit_code == 0
+    assert verdict.figures["accuracy"]["accuracy"] == 1.0
+
+
+def test_unreadable_images_are_named(artifact, images):
+    broken = next((images / "coat").iterdir())
+    broken.write_bytes(b"no image")
+    verdict = examine(artifact, data=images)
+    assert broken.name in failing(verdict)["images"]
+    assert verdict.figures["accuracy"]["unreadable"] == 1
+    assert verdict.figures["accuracy"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("folders", [[], CLASSES])
+def test_folders_without_images_are_told(artifact, tmp_path, folders):
+    for name in folders:
+        (tmp_path / "none" / name).mkdir(parents=True)
+    (tmp_path / "none").mkdir(exist_ok=True)
+    with pytest.raises(UsageError, match="no image in" if folders else "0 class folders"):
+        examine(artifact, data=tmp_path / "none")
+
+
+def test_wrong_answers_count(artifact, images):
+    wrong = sorted((images / "dress").iterdir())[:8]
+    for path in wrong:
+        path.rename(images / "bag" / f"moved-{path.name}")
+    limits = Limits(min_accuracy=0.95)
+    verdict = examine(artifact, data=images, limits=limits)
+    assert verdict.figures["accuracy"]["right"] == 72
+    assert failing(verdict)["accuracy"].startswith("72 of 80 right, 90.00%")
+    # The exporter counted no mistake, and eight are more than chance.
+    assert set(failing(verdict)) == {"accuracy", "exported accuracy"}
+    easier = examine(artifact, data=images, limits=Limits(min_accuracy=0.9))
+    assert easier.gate("accuracy").state == "passed"
+
+
+def test_some_of_the_images_may_do(artifact, images):
+    assert examine(artifact, data=images, images=20).figures["accuracy"]["seen"] == 20
+
+
+def test_a_fixed_batch_size_answers_all_images(tmp_path):
+    made = write_artifact(tmp_path / "fixed", batch=3, images=40)
+    verdict = examine(made.folder, data=write_images(made, tmp_path / "images"))
+    assert verdict.exit_code == 0
+    assert verdict.figures["accuracy"]["right"] == 40
+
+
+# --- files of others
+
+
+def test_a_model_without_our_metadata_is_examined_by_flags(exported, images, tmp_path):
+    model = onnx.load(exported.model)
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    stated = exported.metadata.preprocessing
+    flags = Flags(mean=stated.mean, std=stated.std, channels="L")
+    verdict = examine(tmp_path / "foreign.onnx", data=images, flags=flags)
+    assert verdict.exit_code == 0
+    assert verdict.gate("metadata").state == "skipped"
+    # Its images are scaled to 24 pixels in another way than the network's own.
+    assert verdict.figures["accuracy"]["accuracy"] > 0.7
+    with pytest.raises(UsageError, match="--mean and --std are not given"):
+        examine(tmp_path / "foreign.onnx", data=images)
+    with pytest.raises(UsageError, match="does not take images of"):
+        examine(tmp_path / "foreign.onnx", flags=replace(flags, size=28))
+    shutil.rmtree(images / "boot")
+    found = failing(examine(tmp_path / "foreign.onnx", data=images, flags=flags))
+    assert "3 classes for a model with 4 logits" in found["data"]
+
+
+def test_classes_of_a_foreign_model_may_be_named(exported, images, tmp_path):
+    model = onnx.load(exported.model)
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "foreign.onnx")
+    stated = exported.metadata.preprocessing
+    flags = Flags(mean=stated.mean, std=stated.std)
+    asked = {"data": images, "flags": flags}
+    named = examine(tmp_path / "foreign.onnx", classes=CLASSES, **asked).figures["accuracy"]
+    turned = examine(tmp_path / "foreign.onnx", classes=CLASSES[::-1], **asked).figures["accuracy"]
+    assert named["accuracy"] > turned["accuracy"]
+
+
+def test_pixels_are_fed_to_a_graph_that_takes_them(tmp_path):
+    """Sums of pixels: class 1 if the left half is brighter."""
+    weight = np.zeros((2, 8 * 8 * 3), np.float32)
+    columns = np.arange(8 * 8 * 3) // 3 % 8
+    weight[1] = np.where(columns < 4, 1, -1)
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Flatten", ["numbers"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weight"], ["logits"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "halves",
+        [helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", 8, 8, 3])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
+        [onnx.numpy_helper.from_array(weight, "weight")],
+    )  # fmt: skip
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "m.onnx")
+    from PIL.Image import fromarray
+
+    for name, bright in (("left", slice(0, 16)), ("right", slice(16, 32))):
+        pixels = np.zeros((32, 32, 3), np.uint8)
+        pixels[:, bright] = 200
+        (tmp_path / "data" / name).mkdir(parents=True)
+        fromarray(pixels).save(tmp_path / "data" / name / "1.jpg")
+    verdict = examine(tmp_path / "m.onnx", data=tmp_path / "data", classes=("right", "left"))
+    assert verdict.figures["accuracy"]["right"] == 2
