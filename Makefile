@@ -20,8 +20,13 @@ demo: $(READY)
 	$(BIN)/python examples/cut_a_subnet.py
 
 # Several test processes with several threads each would fight for the cores.
+# The script of the report is tested in a browser; where there is none, that is said.
 test: export OMP_NUM_THREADS := 1
 test: $(READY)
+	@if ! $(BIN)/python -c 'from hwnas.report.browser import require_browser as r; r()' 2>/dev/null; then \
+	  echo "no Chromium or Chrome: the report is not tested in one (apt-get install chromium)" >&2; \
+	  export HWNAS_NO_BROWSER=1; \
+	fi; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(READY)
