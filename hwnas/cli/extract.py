@@ -37,9 +37,10 @@ def extract(
     recipe: str | None,
     out: Path | None,
 ) -> None:
-    """Cut a subnet out of a run's supernet, calibrated, measured, and proved to be the same.
+    """Cut a subnet out of a run's supernet, calibrated, measured and proved.
 
-    It is an ordinary module: hwnas.supernet.load_subnet(FOLDER).
+    What is proved is that it gives the supernet's logits. It is an ordinary module:
+    hwnas.supernet.load_subnet(FOLDER).
     """
     from hwnas.training.process import tune_process
 

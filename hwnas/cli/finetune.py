@@ -1,15 +1,12 @@
 """`hwnas finetune`: train an extracted subnet further, or from scratch."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hwnas.cli.output import Output, verb_options
 from hwnas.errors import UsageError
-
-if TYPE_CHECKING:
-    from hwnas.pipeline.sealing import Subnet
 
 
 @click.command()
@@ -46,10 +43,11 @@ def finetune(
     assignments: tuple[str, ...],
     out: Path | None,
 ) -> None:
-    """Train the subnet in the folder SUBNET further, by its supernet's recipe.
+    """Train an extracted subnet further, or from scratch.
 
-    Fine-tuning takes a fifth of the recipe's learning rate and a quarter of its epochs. The same
-    command goes on with a training that was interrupted or killed.
+    SUBNET is its folder; or name it as for extract. Fine-tuning takes a fifth of the recipe's
+    learning rate and a quarter of its epochs. The same command goes on with a training that was
+    interrupted or killed.
     """
     from hwnas.training.process import tune_process
 
@@ -58,47 +56,59 @@ def finetune(
     from hwnas.cli.train import stop_flag, training_watcher
     from hwnas.pipeline import finetuning
 
-    if subnet is None:
-        if folder is None and not (arch or pick or latency):
-            raise UsageError(
-                "no subnet is named",
-                "hwnas finetune RUN/subnets/DIGEST, or --run RUN with --arch, --pick or --latency",
-            )
-        subnet = _extracted(folder, arch=arch, pick=pick, latency=latency, recipe=recipe).folder
-    elif arch or pick or latency:
-        raise UsageError("a subnet is named, and one of a run, too", "leave out one")
+    chosen = _Choice(arch=arch, pick=pick, latency=latency)
+    place = _place(subnet, folder, chosen, recipe)
     if teacher == "largest":
-        run = finetuning.teacher_in(folder, subnet)
-        teacher = str(
-            _extracted(run, arch="largest", pick=None, latency=None, recipe=recipe).folder
-        )
+        run = finetuning.teacher_in(folder, place)
+        teacher = str(_extracted(run, _Choice(arch="largest"), recipe))
     settings = finetuning.finetuning_recipe(
-        subnet,
+        place,
         recipe=recipe,
         from_scratch=from_scratch,
         teacher=teacher,
         assignments=[*([f"schedule.epochs={epochs}"] if epochs else []), *assignments],
     )
+    out = out or finetuning.default_folder(place, from_scratch=from_scratch)
+    watch = training_watcher(output, {})
     with stop_flag() as stop:
+        watching = finetuning.Watching(note=output.note, watch=watch, stop=stop)
         done = finetuning.finetune(
-            subnet,
-            settings,
-            out=out or finetuning.default_folder(subnet, from_scratch=from_scratch),
-            from_scratch=from_scratch,
-            watching=finetuning.Watching(
-                note=output.note, watch=training_watcher(output, {}), stop=stop
-            ),
+            place, settings, out=out, from_scratch=from_scratch, watching=watching
         )
     if done is not None:
         report(output, done)
 
 
-def _extracted(
-    folder: Path | None, *, arch: str | None, pick: str | None, latency: str | None,
-    recipe: str | None,
-) -> "Subnet":  # fmt: skip
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choice:
+    """A subnet of a run, as `hwnas extract` takes it."""
+
+    arch: str | None = None
+    pick: str | None = None
+    latency: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.arch or self.pick or self.latency)
+
+
+def _place(subnet: Path | None, folder: Path | None, chosen: _Choice, recipe: str | None) -> Path:
+    """Return the folder of the subnet that is meant, extracted if need be."""
+    if subnet is not None:
+        if chosen:
+            raise UsageError("a subnet is named, and one of a run, too", "leave out one")
+        return subnet
+    if folder is None and not chosen:
+        raise UsageError(
+            "no subnet is named",
+            "hwnas finetune RUN/subnets/DIGEST, or --run RUN with --arch, --pick or --latency",
+        )
+    return _extracted(folder, chosen, recipe)
+
+
+def _extracted(folder: Path | None, chosen: _Choice, recipe: str | None) -> Path:
     from hwnas.pipeline.extracting import extract, select
     from hwnas.pipeline.rundir import find_run
 
     run = find_run(folder)
-    return extract(run, select(run, arch=arch, pick=pick, latency=latency), recipe=recipe)
+    selection = select(run, arch=chosen.arch, pick=chosen.pick, latency=chosen.latency)
+    return extract(run, selection, recipe=recipe).folder

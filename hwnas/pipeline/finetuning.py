@@ -127,8 +127,8 @@ def finetune(
     with ranks(device) as here:
         if device.type == "cuda":
             device = torch.device("cuda", here.local_rank)
-        if here.leads and (done := _finished(out, binds)) is not None:
-            return Subnet(folder=out, card=done, is_new=False)
+        if (done := _finished(out, binds)) is not None:
+            return Subnet(folder=out, card=done, is_new=False) if here.leads else None
         data = load_data(recipe.data)
         for remark in data.notes if here.leads else ():
             watching.note(remark)

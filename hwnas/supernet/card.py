@@ -78,6 +78,7 @@ class Card:
         """Return the JSON document."""
         document = asdict(self)
         document["preprocessing"] = self.preprocessing and self.preprocessing.to_json()
+        document["proof"]["indices"] = list(self.proof.indices)
         document["classes"] = None if self.classes is None else list(self.classes)
         return document
 
@@ -98,7 +99,7 @@ def read_card(folder: Path) -> Card:
     Raises GateError naming a file that is not the one the card speaks of.
     """
     path = Path(folder) / CARD_FILE
-    card = _card(read_json(path, CARD_SCHEMA), str(path))
+    card = card_from(read_json(path, CARD_SCHEMA), str(path))
     for name, expected in card.files.items():
         file = Path(folder) / name
         if not file.is_file():
@@ -110,7 +111,8 @@ def read_card(folder: Path) -> Card:
     return card
 
 
-def _card(document: Mapping[str, Any], origin: str) -> Card:
+def card_from(document: Mapping[str, Any], origin: str) -> Card:
+    """Return the card of a checked JSON document; `origin` names it in errors."""
     try:
         preprocessing, classes = document["preprocessing"], document["classes"]
         accuracy = document["accuracy"]

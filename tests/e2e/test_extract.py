@@ -1,6 +1,7 @@
 """`hwnas extract` through the command line, on a small trained run and on imported weights."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, write_front
 from hwnas.pipeline.rundir import Run, create_run, open_run, save_supernet, space_of
 from hwnas.spaces import space
 from hwnas.supernet import load_subnet, read_card
+from hwnas.supernet.card import CARD_SCHEMA, card_from
 from hwnas.testing import randomised_supernet
 from hwnas.testing.runs import imported_run, small_run
 from hwnas.training.data import load_data
@@ -319,3 +321,29 @@ def _recipe_of_digits(folder: Path) -> str:
         "[evaluation]\ncalibration_images = 128\nbatch_size = 64\n"
     )
     return str(path)
+
+
+# -- the documentation
+
+
+def test_the_python_of_the_documentation_runs(run: Run, root: Path, tmp_path: Path) -> None:
+    subnet = extract("--run", str(run.folder), "--arch", "smallest")["subnet"]
+    text = (root / "docs" / "subnets.md").read_text()
+    codes = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(codes) == 3
+    given = {"subnet": subnet, "folder": run.folder, "image": np.zeros((28, 28), np.uint8),
+             "torch": torch}  # fmt: skip
+    for code in codes:
+        exec(compile(code, "docs/subnets.md", "exec"), dict(given))
+
+
+def test_the_first_version_of_the_card_is_read(root: Path) -> None:
+    """A stored sample: what later versions write must not make it unreadable."""
+    document = json.loads((root / "tests" / "golden" / "subnet" / "card-1.json").read_text())
+    card = card_from(CARD_SCHEMA.check(document, "sample"), "sample")
+    assert card.to_json() == {
+        name: value for name, value in document.items() if name not in ("schema", "version")
+    }
+    for name in ("proof", "files", "digest"):
+        with pytest.raises(FormatError, match="incomplete card"):
+            card_from({key: v for key, v in document.items() if key != name}, "sample")
