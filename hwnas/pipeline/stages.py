@@ -79,27 +79,29 @@ def stages_of(
 
     `force`: on a busy machine, too.
     """
-    run = ("--run", str(folder))
-    deploy = recipe.deploy
     sets = tuple(part for assignment in assignments for part in ("--set", assignment))
+    train = Stage(
+        name="train",
+        commands=(("train", source, "--run", str(folder), *sets),),
+        writes=("supernet/LATEST",),
+        binding=digest(recipe.model_dump(mode="json", exclude={"deploy"})),
+    )
+    return [train, *_searching(recipe, folder, force=force), *_delivering(recipe, folder)]
+
+
+def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
+    run, deploy = ("--run", str(folder)), recipe.deploy
     forced = ("--force",) if force else ()
+    settings = (
+        "--threads", ",".join(map(str, deploy.threads)),
+        "--precision", ",".join(deploy.precisions),
+        "--backend", ",".join(deploy.backends),
+    )  # fmt: skip
+    budgets = ("--latency", ",".join(deploy.latency), "--verify", str(deploy.verify))
     return [
         Stage(
-            name="train",
-            commands=(("train", source, *run, *sets),),
-            writes=("supernet/LATEST",),
-            binding=digest(recipe.model_dump(mode="json", exclude={"deploy"})),
-        ),
-        Stage(
             name="profile",
-            commands=(
-                (
-                    "profile", *run, "-n", str(deploy.models),
-                    "--threads", ",".join(map(str, deploy.threads)),
-                    "--precision", ",".join(deploy.precisions),
-                    "--backend", ",".join(deploy.backends), *forced,
-                ),
-            ),
+            commands=(("profile", *run, "-n", str(deploy.models), *settings, *forced),),
             writes=("profiles/*.jsonl",),
         ),
         Stage(
@@ -110,18 +112,18 @@ def stages_of(
         ),
         Stage(
             name="search",
-            commands=(
-                (
-                    "search", *run, "--latency", ",".join(deploy.latency),
-                    "--verify", str(deploy.verify), *forced,
-                ),
-            ),
+            commands=(("search", *run, *budgets, *forced),),
             reads=("supernet/*", "predictors/*"),
             writes=("search/front.json",),
         ),
+    ]
+
+
+def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
+    return [
         Stage(
             name="export",
-            commands=(("export", *run, "--family"),),
+            commands=(("export", "--run", str(folder), "--family"),),
             reads=("supernet/*", "search/*"),
             writes=("artifacts/family/family.json",),
         ),
@@ -137,7 +139,7 @@ def stages_of(
             reads=(*_RECORDS, "artifacts/family/**/*.json"),
             writes=("report.html",),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
