@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -80,6 +81,15 @@ def test_ten_lines_name_the_class(root, exported, pictures, name):
     picture = next((pictures / name).iterdir())
     child = run(script, exported.model, picture)
     assert (child.returncode, child.stdout) == (0, f"{name}\n"), child.stderr
+
+
+def test_ten_lines_prepare_images_as_hwnas_does(root, exported, tmp_path, monkeypatch):
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 161, 3), np.uint8))
+    photo.save(tmp_path / "photo.png")
+    monkeypatch.setattr(sys, "argv", ["script", str(exported.model), str(tmp_path / "photo.png")])
+    left = runpy.run_path(str(root / "examples" / "onnxruntime_ten_lines.py"))["x"]
+    about = exported.metadata
+    assert np.allclose(left, about.feed(about.preprocessing.square(photo)[None]), atol=1e-6)
 
 
 def test_ten_lines_need_nothing_of_hwnas(root):
