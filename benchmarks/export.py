@@ -153,7 +153,8 @@ def landmarks(rounds: int, folder: Path) -> None:
         torch_export(model, (3, 224, 224), folder / "timm.onnx")
         runner = Runner(folder / "timm.onnx", np.zeros((1, 3, 224, 224), np.float32) + 0.5)
         ms = np.median(timed({name: runner}, rounds)[name])
-        print(f"timm    {counter.get_total_flops() / 2e6:8.2f}M {name} {ms:.3f} ms", flush=True)
+        macs = counter.get_total_flops() / 2e6
+        print(f"timm    {macs:8.2f}M {name} {ms:.3f} ms {runner.nodes} nodes", flush=True)
 
 
 def main() -> None:
@@ -195,7 +196,8 @@ def run(wanted: argparse.Namespace) -> None:
         ratios = [result[name] for result in results if name in result]
         if ratios:
             print(f"{name}: median {np.median(ratios):.3f}x, smallest {min(ratios):.3f}x")
-    print(f"largest relative difference {max(result['difference'] for result in results):.1e}")
+    worst = max((result["difference"] for result in results), default=0.0)
+    print(f"{len(results)} subnets, largest relative difference {worst:.1e}")
 
 
 if __name__ == "__main__":
