@@ -30,6 +30,8 @@ from hwnas.report.words import (
 )
 
 RECOMMENDATION, FRONT = "recommendation", "front"
+_MOST_COMPARED = 3
+_EQUAL = 0.0005  # of accuracy: what no evaluation can tell apart
 
 
 def recommendation(material: Material) -> Section:
@@ -160,21 +162,25 @@ def _sentences(view: View, front: Front) -> str:
 
 
 def _against(view: View) -> str:
-    """Return how far the recommended choice is above what is simpler, at its own cost."""
-    _, best = view.recommended[0]
-    gains = []
-    for baseline in view.baselines:
-        reached = baseline.best_within(best.x.mean)
-        if reached is not None:
-            gains.append(f"{_points(best.y.mean - reached)} {_compared(baseline)}")
-    if not gains:
-        return ""
-    return f"At {quantity(view.x_name, best.x.mean)} the recommended subnet is {listed(gains)}. "
+    """Return how far the recommended choices are above what is simpler, at their own cost."""
+    sentences = []
+    best = {spot.index: spot for _, spot in view.recommended}
+    for spot in list(best.values())[:_MOST_COMPARED]:
+        found = [
+            f"{_above(spot.y.mean - reached)} {_compared(baseline)}"
+            for baseline in view.baselines
+            if (reached := baseline.best_within(spot.x.mean)) is not None
+        ]
+        if found:
+            place = quantity(view.x_name, spot.x.mean)
+            sentences.append(f"The subnet recommended at {place} is {listed(found)}. ")
+    return "".join(sentences)
 
 
-def _points(gain: float) -> str:
-    word = "above" if gain >= 0 else "below"
-    return f"{digits(abs(100 * gain), 2)} points {word}"
+def _above(gain: float) -> str:
+    if abs(gain) < _EQUAL:
+        return "as good as"
+    return f"{digits(abs(100 * gain), 2)} points {'above' if gain > 0 else 'below'}"
 
 
 def _compared(baseline: Baseline) -> str:

@@ -1,6 +1,7 @@
 """The drawing of a front: predicted choices with intervals, what was measured, what to beat."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from hwnas.report.baselines import RANDOM, Baseline
@@ -76,10 +77,8 @@ def _scales(view: View, room: Room) -> tuple[Scale, Scale]:
     # A budget far beyond everything is left out rather than squeezing all the rest.
     xs += [limit for limit in view.limits if 0.5 * low <= limit <= 1.5 * high]
     box = room.box
-    return (
-        scale_for(xs, start=box.left, end=box.right),
-        scale_for(ys, start=box.bottom, end=box.top, logarithmic=False),
-    )
+    y = scale_for([min(y, 1.0) for y in ys], start=box.bottom, end=box.top, logarithmic=False)
+    return scale_for(xs, start=box.left, end=box.right), replace(y, high=min(y.high, 1.0))
 
 
 def _budgets(view: View, room: Room, x: Scale) -> Html:

@@ -125,9 +125,11 @@ def _recipe(path: Path) -> Mapping[str, Any]:
 
 
 def _manifests(folder: Path) -> tuple[tuple[str, "Manifest"], ...]:
-    paths = sorted(folder.glob("*/manifest.json"))
+    paths = sorted(folder.rglob("manifest.json"))  # families have folders of their own
     if not paths:
         return ()
     from hwnas.export.artifact import read_manifest
 
-    return tuple((path.parent.name, read_manifest(path)) for path in paths)
+    return tuple(
+        (path.parent.relative_to(folder).as_posix(), read_manifest(path)) for path in paths
+    )

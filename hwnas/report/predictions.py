@@ -134,8 +134,8 @@ def _curve(evaluation: StoredEvaluation) -> Figure:
     first, last = evaluation.curve[0], evaluation.curve[-1]
     return figure(
         lambda width: curve_figure(evaluation, width),
-        f"Learning curve: the mean error falls from {digits(first.mape, 2)}\u00a0% with "
-        f"{first.rows} rows to {digits(last.mape, 2)}\u00a0% with {last.rows}.",
+        f"Learning curve: the mean error is {digits(first.mape, 2)}\u00a0% with "
+        f"{first.rows} rows and {digits(last.mape, 2)}\u00a0% with {last.rows}.",
         wide=_HALF,
     )
 
@@ -152,7 +152,11 @@ def curve_figure(evaluation: StoredEvaluation, width: float) -> Html:
         margin=0.08,
     )
     y = scale_for(
-        [point.mape for point in evaluation.curve], start=box.bottom, end=box.top, zero=True
+        [point.mape for point in evaluation.curve],
+        start=box.bottom,
+        end=box.top,
+        zero=True,
+        margin=0.14,
     )
     places = [(x(point.rows), y(point.mape)) for point in evaluation.curve]
     frame = axes(
@@ -163,11 +167,10 @@ def curve_figure(evaluation: StoredEvaluation, width: float) -> Html:
     marks = [mark("circle", place, "curve-mark", size=3.4) for place in places]
     texts = []
     for place, (point, (across, up)) in enumerate(zip(evaluation.curve, places, strict=True)):
-        # The curve falls: beside the first point and below the others there is room.
-        at = (across + 8, up + 4) if place == 0 else (across, up + 19)
-        look = "label" if place == 0 else "label middle"
+        # The curve falls: above the first point and below the others there is room.
         text = f"{digits(point.mape, 2)} %"
-        texts.append(element("text", {"x": at[0], "y": at[1], "class": look}, text))
+        attributes = {"x": across, "y": up - 9 if place == 0 else up + 19, "class": "label middle"}
+        texts.append(element("text", attributes, text))
     label = "Mean error by number of rows: " + ", ".join(
         f"{digits(point.mape, 2)} % with {point.rows}" for point in evaluation.curve
     )

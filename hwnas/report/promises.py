@@ -11,7 +11,7 @@ from hwnas.report.html import Html, element, joined
 from hwnas.report.labels import text_width
 from hwnas.report.plot import Room, drawing, line, mark
 from hwnas.report.scales import Scale, scale_for, tick_labels
-from hwnas.report.view import limits_in, what
+from hwnas.report.view import ACCURACY, limits_in, what
 from hwnas.report.words import DASH, digits, percent, plural, quantity, short
 
 ANCHOR, TITLE = "promises", "Promised and delivered"
@@ -99,7 +99,8 @@ def range_figure(rows: Sequence[Verified], name: str, width: float) -> Html:
     for entry in rows:
         values += [entry.predicted[name].low, entry.predicted[name].high, entry.measured[name]]
     box = room.box
-    x = scale_for(values, start=box.left, end=box.right)
+    logarithmic = False if name == ACCURACY else None
+    x = scale_for(values, start=box.left, end=box.right, logarithmic=logarithmic)
     parts = [_ruler(room, x, name)]
     for place, (entry, limit) in enumerate(zip(rows, limits, strict=True)):
         y = box.top + _ROW * (place + 0.5)
@@ -172,10 +173,10 @@ def _artifacts(material: Material) -> Table:
         for model in manifest.models:
             entry = manifest.files.get(model.file)
             latency = (model.latency or {}).get("median_ms")
-            star = f" {_STAR}" if model.file == manifest.recommended else ""
+            star = f"{_STAR} " if model.file == manifest.recommended else ""
             lines.append(
                 (
-                    f"{folder}/{model.file}{star}",
+                    f"{star}{folder}/{model.file}",
                     model.precision,
                     DASH if entry is None else quantity("size", entry.size_bytes),
                     _change("accuracy", _mean(manifest.promised.get("accuracy")), model.accuracy),

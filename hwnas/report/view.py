@@ -142,7 +142,8 @@ def budget_words(budget: str) -> str:
         words = part.replace("=", " ").split()
         if len(words) == 2 and words[1][0].isdigit():
             amount = re.sub(r"(?<=\d)(?=[A-Za-z%/])", SPACE, words[1])
-            parts.append(f"{words[0].replace(':', ' on ')} up to {amount}")
+            share = " of the largest" if amount.endswith("%") else ""
+            parts.append(f"{words[0].replace(':', ' on ')} up to {amount}{share}")
         elif part:
             parts.append(part)
     return listed(parts)

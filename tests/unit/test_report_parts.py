@@ -129,6 +129,7 @@ def test_budgets_in_words() -> None:
     assert budget_words("latency 25ms, macs 200M") == (
         "latency up to 25\u00a0ms and macs up to 200\u00a0M"
     )
+    assert budget_words("latency 60%") == "latency up to 60\u00a0% of the largest"
     assert budget_words("") == ""
 
 
