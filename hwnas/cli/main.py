@@ -1,10 +1,14 @@
 """The entry point: finds the verb, runs it, and turns every outcome into text and an exit code."""
 
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import TextIO
 
 import click
@@ -70,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complete(hwnas, os.environ[COMPLETE_VARIABLE])
     before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
-        code = _run(arguments)
+        with _terminated_is_interrupted():
+            code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes once more when it exits; that must not fail again.
@@ -79,6 +84,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         warnings.showwarning = before
     return code
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """Let SIGTERM end every verb as Ctrl-C does: explained, and with nothing left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: list[str]) -> int:

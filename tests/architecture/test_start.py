@@ -10,7 +10,6 @@ import click
 import pytest
 
 import hwnas
-from hwnas.cli.main import LazyGroup
 from hwnas.cli.main import hwnas as command_line
 from hwnas.cli.verbs import VERBS
 
@@ -66,24 +65,6 @@ def test_help_lists_every_verb_with_the_help_it_gives_itself() -> None:
         command = command_line.get_command(context, name)
         assert command is not None
         assert command.get_short_help_str(limit=200) == verb.help
-
-
-def test_every_command_documents_itself() -> None:
-    def commands(group: click.Group) -> list[click.Command]:
-        context = click.Context(group)
-        found = [group.get_command(context, name) for name in group.list_commands(context)]
-        below = [c for sub in found if isinstance(sub, click.Group) for c in commands(sub)]
-        return [command for command in found if command is not None] + below
-
-    assert isinstance(command_line, LazyGroup)
-    for command in commands(command_line):
-        assert command.help
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert parameter.help, f"{command.name} {parameter.name}"
-        if not isinstance(command, click.Group):
-            names = {parameter.name for parameter in command.params}
-            assert {"as_json", "quiet", "debug"} <= names
 
 
 def test_import_is_light(root: Path) -> None:

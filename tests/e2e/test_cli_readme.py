@@ -1,28 +1,91 @@
-"""The commands in the README print what it says, and its Python runs.
+"""What the documentation says works: its commands run or at least parse, its Python runs.
 
-`python tests/e2e/test_cli_readme.py` writes what they print now into it.
+A fenced block `console` holds commands after `$ ` with what they print: they are executed, those
+of one document in one empty folder in their order, and have to print that; a line `...` stands for
+any lines. Commands of hwnas anywhere else (`sh`, no language, in the text) are parsed: verb,
+options and values have to exist. `python tests/e2e/test_cli_readme.py` writes what is printed into
+the README.
 """
 
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import click
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from hwnas.cli.main import hwnas as command_line
+from hwnas.errors import HwnasError
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+GENERATED = ROOT / "docs" / "cli.md"
+DOCUMENTS = [
+    README,
+    *sorted({*ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md")} - {GENERATED}),
+]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`(hwnas [^`]+)`")
 COMMAND = re.compile(r"^\$ (hwnas .*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+SHELL = ("", "sh", "bash")
+ENDS = {"|", ">", "<", "&&", ";", "&", ">>", "..."}
 
 
-def blocks(language: str) -> list[str]:
-    return [body for kind, body in BLOCK.findall(README.read_text()) if kind == language]
+def blocks(language: str, document: Path = README) -> list[str]:
+    return [body for kind, body in BLOCK.findall(document.read_text()) if kind == language]
 
 
-EXAMPLES = [example for block in blocks("console") for example in COMMAND.findall(block)]
+def examples(document: Path) -> list[tuple[str, str]]:
+    return [found for block in blocks("console", document) for found in COMMAND.findall(block)]
+
+
+def mentioned(document: Path) -> Iterator[str]:
+    """Yield the lines that contain commands of hwnas which are not executed."""
+    for language in SHELL:
+        for body in blocks(language, document):
+            yield from (line for line in body.replace("\\\n", " ").splitlines() if "hwnas " in line)
+    for body in SPAN.findall(BLOCK.sub("", document.read_text())):
+        yield " ".join(body.split())
+
+
+def arguments_in(line: str) -> list[str]:
+    """Return what follows the program's name in a line of shell; empty if it is not called."""
+    words = shlex.split(line, comments=True)
+    if "hwnas" not in words:
+        return []
+    rest = words[words.index("hwnas") + 1 :]
+    end = next((place for place, word in enumerate(rest) if word in ENDS), len(rest))
+    return rest[:end]
+
+
+def check_parses(arguments: list[str]) -> None:
+    """Raise unless verb, options and values exist. Files need not."""
+    command: click.Command = command_line
+    context = click.Context(command, info_name="hwnas", **command_line.context_settings)
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        name, inner, arguments = command.resolve_command(context, arguments)
+        assert inner is not None
+        command, context = inner, click.Context(inner, parent=context, info_name=name)
+    try:
+        values, superfluous, _ = command.make_parser(context).parse_args(list(arguments))
+    except click.BadOptionUsage:  # the text may name an option without its value
+        values, superfluous, _ = command.make_parser(context).parse_args([*arguments, "VALUE"])
+    assert not superfluous, superfluous
+    for parameter in command.params:
+        if parameter.name in values and not isinstance(parameter.type, click.Path | click.File):
+            given = values[parameter.name]
+            for value in given if isinstance(given, list) else [given]:
+                if isinstance(value, str) and not value.isupper():  # FILE stands for a file
+                    parameter.type(value, parameter, context)
+
+
+def agrees(printed: str, expected: str) -> bool:
+    pattern = ".*?".join(re.escape(part) for part in re.split(r"^\.\.\.\n?", expected, flags=re.M))
+    return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
 def test_the_first_screen_has_the_two_commands() -> None:
@@ -30,19 +93,56 @@ def test_the_first_screen_has_the_two_commands() -> None:
     assert {line.split("#")[0].strip() for line in screen} >= {"make demo", "make test"}
 
 
-@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[c for c, _ in EXAMPLES])
-def test_commands_print_what_the_readme_says(
-    hwnas: Callable[..., CompletedProcess[str]], command: str, printed: str
+@pytest.mark.parametrize(
+    "document", [d for d in DOCUMENTS if examples(d)], ids=lambda document: document.name
+)
+def test_commands_print_what_the_documents_say(
+    hwnas: Callable[..., CompletedProcess[str]], document: Path, tmp_path: Path
 ) -> None:
-    child = hwnas(*shlex.split(command)[1:])
-    assert (child.returncode, child.stderr) == (0, "")
-    assert printed.rstrip("\n") == child.stdout.rstrip("\n")
+    for command, printed in examples(document):
+        child = hwnas(*shlex.split(command)[1:], cwd=tmp_path)
+        assert (child.returncode, child.stderr) == (0, ""), command
+        assert agrees(child.stdout.strip() + "\n", printed.strip() + "\n"), (command, child.stdout)
 
 
-def test_every_console_line_is_checked() -> None:
-    lines = [line for block in blocks("console") for line in block.splitlines()]
-    assert [line[2:] for line in lines if line.startswith("$ ")] == [c for c, _ in EXAMPLES]
-    assert EXAMPLES
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_commands_in_documents_exist(document: Path) -> None:
+    wrong = []
+    for line in mentioned(document):
+        try:
+            check_parses(arguments_in(line))
+        except (click.ClickException, HwnasError, AssertionError) as error:
+            wrong.append(f"{line}: {error}")
+    assert wrong == []
+
+
+def test_the_readme_mentions_commands() -> None:
+    assert examples(README)
+    assert list(mentioned(README))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_every_console_line_is_checked(document: Path) -> None:
+    lines = [line for block in blocks("console", document) for line in block.splitlines()]
+    commands = [line[2:] for line in lines if line.startswith("$ ")]
+    assert commands == [command for command, _ in examples(document)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["hwnas profile --no-such 3", "hwnas nosuch", "hwnas profiles nosuch x", "hwnas fit a b",
+     "hwnas fit -n many", "FOO=1 python -m hwnas space show --bad"],
+)  # fmt: skip
+def test_what_does_not_exist_is_noticed(line: str) -> None:
+    with pytest.raises((click.ClickException, HwnasError, AssertionError)):
+        check_parses(arguments_in(line))
+
+
+def test_any_lines_may_be_left_out() -> None:
+    assert agrees("a\nb\nc\n", "a\n...\nc\n")
+    assert agrees("a\nc\n", "a\n...\nc\n")
+    assert not agrees("a\nb\n", "a\n...\nc\n")
+    assert not agrees("a\nb\nc\n", "a\nc\n")
 
 
 @pytest.mark.parametrize("code", blocks("python"))
