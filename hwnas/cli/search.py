@@ -31,7 +31,7 @@ _BUDGETS = options(
     click.option("--energy", multiple=True, metavar="BUDGET", help="Per inference: 50mJ."),
     click.option("--macs", multiple=True, metavar="BUDGET", help="Multiply-accumulates: 200M."),
     click.option("--params", multiple=True, metavar="BUDGET", help="Parameters: 5M."),
-    click.option("--size", multiple=True, metavar="BUDGET", help="Size of the weights: 20MB."),
+    click.option("--size", multiple=True, metavar="BUDGET", help="Of the exported file: 20MB."),
 )  # fmt: skip
 _HOW = options(
     click.option("--device", metavar="NAME",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from hwnas.cli.output import Output, millions, table
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _COSTS = ("macs", "params", "size")
 _SHORT = 12  # digits of a digest
+_DIGITS, _LETTERS = "0123456789.", ascii_letters + "%/"
 
 
 def show_ranges(output: Output, prepared: "Prepared") -> None:
@@ -96,7 +98,7 @@ def _section(
     names = {"macs": "MACs", "params": "parameters"}
     header = [names.get(name, name) for name in header]
     right = tuple(range(3 + len(predicted), 3 + len(predicted) + len(costs)))
-    if all(row[-1] == rows[0][-1] for row in rows):
+    if not _is_chosen(found.prepared):
         header, rows = header[:-1], [row[:-1] for row in rows]
     title = f"{answer.budget or 'without a budget'}: {answer.feasible} subnets of the front"
     lines = [title, table(header, rows, right=right)]
@@ -104,7 +106,7 @@ def _section(
         lines.append("?  unlike anything that was measured: predictions are less sure")
     if entries:
         lines += ["", "predicted / measured / budget", _deliveries(entries, asked, units)]
-    return "\n".join([*lines, "", _conclusion(choices, answer)])
+    return "\n".join([*lines, "", _conclusion(found, answer)])
 
 
 def _row(
@@ -130,7 +132,11 @@ def _interval(value: "Estimate", unit: str) -> str:
 
     if value.low == value.high:
         return shown(value.mean, unit)
-    return f"{shown(value.mean, unit)} ({shown(value.low, unit)}..{shown(value.high, unit)})"
+    low, high = shown(value.low, unit), shown(value.high, unit)
+    number = low.rstrip(_LETTERS)
+    if number + high.lstrip(_DIGITS) == low:  # one unit is enough
+        low = number
+    return f"{shown(value.mean, unit)} ({low}..{high})"
 
 
 def _settings(settings: Mapping[str, Any] | None) -> str:
@@ -179,13 +185,19 @@ def _bound(constraint: "Constraint", unit: str) -> str:
     return most or f"at least {least}"
 
 
-def _conclusion(choices: "Sequence[Choice]", answer: "Answer") -> str:
+def _conclusion(found: "Found", answer: "Answer") -> str:
+    choices = found.front.choices
     knee = "" if answer.knee is None else f"knee (k): {choices[answer.knee].digest[:_SHORT]}"
     if answer.recommended is None:
         return f"recommended: none; {answer.reason}\n{knee}"
     best = choices[answer.recommended]
-    where = f", run with {_settings(best.settings)}" if best.settings else ""
+    where = f", run with {_settings(best.settings)}" if _is_chosen(found.prepared) else ""
     return f"recommended (*): {best.digest[:_SHORT]}{where}: {answer.reason}\n{knee}"
+
+
+def _is_chosen(prepared: "Prepared") -> bool:
+    """Return whether ways to run were chosen among."""
+    return any(len(ways) > 1 for ways in prepared.field.devices.values())
 
 
 def _units(prepared: "Prepared") -> dict[str, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.pipeline.deployments import Deployment
+from hwnas.pipeline.filesize import FileSizes
 from hwnas.pipeline.predictors import ACCURACY, LATENCY, SpacePredictor
 from hwnas.predictors import Prediction
 from hwnas.predictors.features import Features
@@ -27,7 +28,6 @@ TARGETS = {"latency": LATENCY, "throughput": "throughput_per_s", "memory": "peak
            "energy": "energy_mj"}  # fmt: skip
 COSTS = ("macs", "params", "size")  # known exactly
 _PER_UNIT = {"memory": 2.0**20}  # base units in what profiles record
-_SINGLE, _HALF, _BYTE = 4.0, 2.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,35 +124,24 @@ class Field:
 
         return of
 
+    @cached_property
+    def _files(self) -> dict[str, FileSizes]:
+        """What knows the size of files, by precision."""
+        ways = [way for known in self.devices.values() for way in known]
+        precisions = dict.fromkeys(way.settings.precision for way in ways) or {"fp32": None}
+        return {precision: FileSizes(self.base, precision) for precision in precisions}
+
     def _size(self, codes: Codes) -> Floats:
-        """Return the bytes of the weights as they are stored, on the device that needs most."""
-        by_kind = self.space.cost(codes).by_kind("params")
-        linear = by_kind["linear"].astype(np.float64)
-        rest = np.sum(list(by_kind.values()), axis=0) - linear
-        ways = self.ways(codes) if any(len(ways) > 1 for ways in self.devices.values()) else None
-        if ways is None:
-            every = [known[0].settings.precision for known in self.devices.values()] or ["fp32"]
-            return np.max([_stored(linear, rest, precision) for precision in every], axis=0)
+        """Return the bytes of the exported file, on the device that needs most."""
+        base = codes[:, : len(self.base.genes)]
+        if len(self._files) == 1:
+            return next(iter(self._files.values()))(base)
+        ways = self.ways(codes)
         sizes = np.zeros(len(codes))
-        for precision in {
-            way.settings.precision for known in self.devices.values() for way in known
-        }:
-            rows = [
-                any(way.settings.precision == precision for way in chosen.values())
-                for chosen in ways
-            ]
-            sizes = np.maximum(sizes, np.where(rows, _stored(linear, rest, precision), 0.0))
+        for precision, files in self._files.items():
+            rows = [any(w.settings.precision == precision for w in row.values()) for row in ways]
+            sizes = np.maximum(sizes, np.where(rows, files(base), 0.0))
         return sizes
-
-
-def _stored(linear: Floats, rest: Floats, precision: str) -> Floats:
-    """Return the bytes of weights in a precision: in 8 bits only those of linears are stored so.
-
-    Runtimes make bf16 of single precision.
-    """
-    if precision.startswith("int8"):
-        return linear * _BYTE + rest * _SINGLE
-    return (linear + rest) * (_HALF if precision == "fp16" else _SINGLE)
 
 
 def _of(
