@@ -173,7 +173,8 @@ def _against(view: View) -> str:
         ]
         if found:
             place = quantity(view.x_name, spot.x.mean)
-            sentences.append(f"The subnet recommended at {place} is {listed(found)}. ")
+            text = f"The subnet recommended at {place} is predicted to be {listed(found)}. "
+            sentences.append(text)
     return "".join(sentences)
 
 
