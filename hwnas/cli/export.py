@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Threads that speed is measured with.")  # fmt: skip
 @click.option("--no-speed", is_flag=True, help="Do not measure speed.")
-@click.option("--name", metavar="NAME", help="Of the model in a server.")
+@click.option("--name", metavar="NAME", help="Name of the model in a server.")
 @click.option("--recipe", metavar="RECIPE",
               help="Where the data comes from, for a run of imported weights.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
@@ -58,7 +58,7 @@ def export(
     targets: str, batch: int | None, opset: int, embed_preprocessing: bool, images: int,
     threads: int, no_speed: bool, name: str | None, recipe: str | None, out: Path | None,
 ) -> None:  # fmt: skip
-    """Write a subnet as ONNX, compared with torch on real images and measured on this device.
+    """Write a subnet as ONNX, compared with torch and measured on this device.
 
     SUBNET is a folder that `hwnas extract` wrote; or name the subnet as there.
     """

@@ -42,7 +42,7 @@ _ACCEPTED = (
 @click.argument("path", type=click.Path(path_type=Path), default=".", metavar="[FILE|FOLDER]")
 @verb_options
 def show(output: Output, path: Path) -> None:
-    """Show what FILE or FOLDER is: a model, manifest, subnet, front, run, profile or predictor.
+    """Show what a file or folder is: model, manifest, subnet, front, run, profile.
 
     Files that were changed since their manifest was written end it with exit code 4.
     """
