@@ -31,7 +31,7 @@ def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> Non
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
-        raise _explained(error, path) from error
+        raise write_error(error, path) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def write_folder_atomic(path: Path, write: Callable[[Path], None]) -> None:
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
-        raise _explained(error, path) from error
+        raise write_error(error, path) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -74,9 +74,15 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _explained(error: OSError, path: Path) -> HwnasError:
+def write_error(error: OSError, path: Path) -> HwnasError:
+    """Return what is told to the user when `path` cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return HwnasError(
             f"no space left to write {path}", "free disk space; what was there before is intact"
+        )
+    if error.errno == errno.EFBIG:
+        return HwnasError(
+            f"{path} would become larger than files may be here",
+            "raise the limit (ulimit -f); what was there before is intact",
         )
     return HwnasError(f"cannot write {path}: {error.strerror or error}")

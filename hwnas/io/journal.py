@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hwnas.errors import FormatError, HwnasError
+from hwnas.errors import FormatError
+from hwnas.io.atomic import write_error
 from hwnas.io.canonical import canonical_json
 
 
@@ -24,18 +25,20 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.exists():
                 _cut_torn_line(self.path)
-            self._file = self.path.open("ab")
+            # Without a buffer: what could not be written must not be tried again at the end.
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
-            raise HwnasError(f"cannot write {self.path}: {error.strerror}") from error
+            raise write_error(error, self.path) from error
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one record and wait until it is on disk."""
         try:
-            self._file.write(canonical_json(record).encode() + b"\n")
-            self._file.flush()
+            line = memoryview(canonical_json(record).encode() + b"\n")
+            while line:
+                line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise HwnasError(f"cannot write {self.path}: {error.strerror}") from error
+            raise write_error(error, self.path) from error
 
     def close(self) -> None:
         """Close the file; records are already on disk."""

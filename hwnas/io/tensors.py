@@ -4,8 +4,11 @@ The torch side goes through numpy as well: this module may not import torch.
 """
 
 import json
+import os
+import re
 import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from hwnas.io.atomic import write_atomic
 from hwnas.io.canonical import canonical_json
 
 _ALL_ENTRIES = "entries"
+# How the library reports what the system refused, for example a full disk.
+_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
 def write_tensors(
@@ -33,7 +38,17 @@ def write_tensors(
     entries = dict(metadata or {})
     if len(entries) > 1:
         entries = {_ALL_ENTRIES: canonical_json(entries)}
-    write_atomic(path, lambda target: save_file(contiguous, target, metadata=entries))
+    write_atomic(path, partial(_save, contiguous, entries))
+
+
+def _save(arrays: Mapping[str, NDArray[Any]], entries: dict[str, str], target: Path) -> None:
+    try:
+        save_file(dict(arrays), target, metadata=entries)
+    except SafetensorError as error:
+        code = _SYSTEM_ERROR.search(str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

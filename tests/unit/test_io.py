@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from hwnas.errors import FormatError, HwnasError
 from hwnas.io import (
@@ -50,6 +51,39 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_atomic(path, fails)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(28, "no space left to write .*a.safetensors"), (27, "larger than files may be here")],
+)
+def test_tensors_on_a_full_disk_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    def refused(*_arguments: object, **_options: object) -> None:
+        raise SafetensorError(f"Error while serializing: I/O error: it is full (os error {number})")
+
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, {"a": np.zeros(3)})
+    before = path.read_bytes()
+    monkeypatch.setattr("hwnas.io.tensors.save_file", refused)
+    with pytest.raises(HwnasError, match=message) as caught:
+        write_tensors(path, {"a": np.ones(3)})
+    assert "what was there before is intact" in caught.value.hint
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_journal_on_a_full_disk_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(tmp_path / "events.jsonl") as journal:
+        monkeypatch.setattr("os.fsync", refused)
+        with pytest.raises(HwnasError, match="no space left to write .*events.jsonl"):
+            journal.append({"a": 1})
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
