@@ -11,15 +11,26 @@ from hwnas.spaces import Network
 from hwnas.spaces.blocks import Block
 
 
-def run_blocks(blocks: Iterable[nn.Module], images: Tensor, network: Network) -> Tensor:
+def run_blocks(
+    blocks: Iterable[nn.Module],
+    images: Tensor,
+    network: Network,
+    *,
+    memory_format: torch.memory_format = torch.channels_last,
+) -> Tensor:
     """Return the logits of `images`, which are resized if they have another size."""
-    x = fitted(images, network)
+    x = fitted(images, network, memory_format=memory_format)
     for block in blocks:
         x = block(x)
     return x
 
 
-def fitted(images: Tensor, network: Network) -> Tensor:
+def fitted(
+    images: Tensor,
+    network: Network,
+    *,
+    memory_format: torch.memory_format = torch.channels_last,
+) -> Tensor:
     """Return the images at the size of the network, in the memory layout its blocks want."""
     if images.dim() != 4 or images.shape[1] != network.channels:
         raise UsageError(
@@ -28,7 +39,7 @@ def fitted(images: Tensor, network: Network) -> Tensor:
         )
     if images.shape[2:] != (network.side, network.side):
         images = F.interpolate(images, (network.side, network.side), mode="bicubic")
-    return images.contiguous(memory_format=torch.channels_last)
+    return images.contiguous(memory_format=memory_format)
 
 
 class PlainNetwork(nn.Module):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from hwnas.errors import UsageError
 from hwnas.nets.kernels import batch_norm_silu
+from hwnas.nets.synchronised import is_synchronised, synchronised_batch_norm
 
 EPS = 1e-5
 
@@ -23,6 +24,8 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         """Return x normalised; explains itself where a batch has one value per channel."""
         if self.uses_batch:
+            if is_synchronised() and not self.track_running_stats:
+                return synchronised_batch_norm(x, self.weight, self.bias, self.eps)
             _check_enough_values(x)
         return super().forward(x)
 
@@ -37,7 +40,7 @@ class BatchNormSiLU(BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return silu(normalised x)."""
-        if self.uses_batch and not self.track_running_stats:
+        if self.uses_batch and not self.track_running_stats and not is_synchronised():
             _check_enough_values(x)
             return batch_norm_silu(x, self.weight, self.bias, self.eps)
         return F.silu(super().forward(x))

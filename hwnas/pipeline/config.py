@@ -78,7 +78,7 @@ def checked(document: Mapping[str, Any], source: str) -> Recipe:
         raise _explained(error, source) from error
 
 
-def to_toml(recipe: Recipe) -> str:
+def to_toml(recipe: TrainingRecipe) -> str:
     """Return the recipe as TOML, every key with its value; keys without a value are left out."""
     document = recipe.model_dump(mode="json", exclude_none=True)
     lines = ["# A resolved recipe: what was asked for, and the defaults of everything else."]

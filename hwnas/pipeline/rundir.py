@@ -35,7 +35,7 @@ RUN_SCHEMA = Schema(name="hwnas/run", version=1)
 SUPERNET_SCHEMA = Schema(name="hwnas/supernet", version=1)
 RUN_FILE, RUNS_FOLDER = "run.json", "runs"
 SUPERNET_FOLDER, LATEST_FILE = "supernet", "LATEST"
-_STEP_FILE = re.compile(r"step-(\d+)\.safetensors")
+STEP_FILE = re.compile(r"step-(\d+)\.safetensors")
 _STATISTICS = ("running_mean", "running_var")
 _RECORDED_PACKAGES = ("hwnas", "numpy", "torch")
 
@@ -150,7 +150,7 @@ def latest_step(run: Run) -> int:
         name = path.read_text(errors="replace").strip()
     except OSError as error:
         raise HwnasError(f"{run.folder}: has no supernet yet ({path} cannot be read)") from error
-    match = _STEP_FILE.fullmatch(name)
+    match = STEP_FILE.fullmatch(name)
     if match is None:
         raise FormatError(f"{path}: names {name!r}, expected step-N.safetensors")
     return int(match[1])

@@ -8,7 +8,11 @@ from hwnas.errors import MissingPackageError
 
 
 def scalar_writer(folder: Path) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that writes the numbers of an event to `folder`."""
+    """Return a function that writes the numbers of an event to `folder`.
+
+    What an earlier session of the run wrote from the first event's step on is hidden, because a
+    resumed run does it again.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
@@ -16,12 +20,14 @@ def scalar_writer(folder: Path) -> Callable[[Mapping[str, Any]], None]:
             "process.tensorboard is on, and tensorboard is not installed",
             "pip install 'hwnas[tensorboard]'",
         ) from error
-    writer = SummaryWriter(str(folder))
+    writers: list[Any] = []
 
     def write(event: Mapping[str, Any]) -> None:
+        if not writers:
+            writers.append(SummaryWriter(str(folder), purge_step=event["step"]))
         for name, value in _scalars(event):
-            writer.add_scalar(name, value, event["step"])
-        writer.flush()
+            writers[0].add_scalar(name, value, event["step"])
+        writers[0].flush()
 
     return write
 

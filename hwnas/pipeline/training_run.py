@@ -16,8 +16,9 @@ import torch
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import Journal, digest, read_journal, read_tensors, write_atomic, write_tensors
 from hwnas.io.canonical import canonical_json
-from hwnas.pipeline.config import checked, to_toml
+from hwnas.pipeline.config import DeploySettings, read_recipe, to_toml
 from hwnas.pipeline.rundir import (
+    STEP_FILE,
     SUPERNET_FOLDER,
     Run,
     complete_run,
@@ -37,7 +38,11 @@ from hwnas.training.starting import Carried, start_from
 
 CONFIG_FILE, EVENTS_FILE, STATE_FOLDER = "config.toml", "events.jsonl", "training"
 # Parts of the recipe that may change between the sessions of one run.
-_FREE = {"process": {"checkpoint_seconds", "threads", "tensorboard"}, "data": {"workers"}}
+_FREE = {
+    "process": {"checkpoint_seconds", "threads", "tensorboard"},
+    "data": {"workers"},
+    "deploy": set(DeploySettings.model_fields),
+}
 
 
 class StateKeeper:
@@ -159,26 +164,25 @@ def train_run(
 
 def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
     if here.leads:
-        origin = {"recipe": digest(binding(recipe)), "start": start or ""}
+        origin: Mapping[str, Any] = {"recipe": digest(binding(recipe)), "start": start or ""}
         config = folder / CONFIG_FILE
         if (folder / "run.json").exists():
-            _check_same(folder, recipe, origin)
+            origin = _same_origin(folder, recipe, origin)
         run = create_run(folder, of=of, origin=origin)
         write_atomic(config, to_toml(recipe))
     here.wait()
     return run if here.leads else open_run(folder)
 
 
-def _check_same(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> None:
-    run = open_run(folder)
-    if run.origin == origin:
-        return
+def _same_origin(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the origin of the run in the folder, which must be what is asked for now."""
+    there = open_run(folder).origin
+    if there == origin:
+        return origin
     differing = []
     config = folder / CONFIG_FILE
     if config.exists():
-        import tomllib
-
-        before = binding(checked(tomllib.loads(config.read_text()), str(config)))
+        before = binding(read_recipe(str(config)))
         now = binding(recipe)
         differing = [
             f"{section}.{key}"
@@ -186,6 +190,9 @@ def _check_same(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> None
             for key, value in values.items()
             if before.get(section, {}).get(key) != value
         ]
+        # The digest of a recipe changes when recipes get new keys; its values do not.
+        if not differing and there.get("start") == origin["start"]:
+            return there
     what = ", ".join(differing[:4]) or "where its weights come from"
     raise UsageError(
         f"{folder} holds a run that differs in {what}", "choose another folder with --run"
@@ -212,6 +219,9 @@ def _source(start: str) -> Supernet:
     path = Path(start)
     if path.is_dir():
         return load_supernet(open_run(path))
+    named = STEP_FILE.fullmatch(path.name)
+    if named is not None and path.is_file():
+        return load_supernet(open_run(path.parent.parent), step=int(named[1]))
     from hwnas.interop import nasvit
 
     return nasvit.read(path)

@@ -1,6 +1,7 @@
 """The supernet of a space: shared weights for every slot, run and cut at any architecture."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ class Supernet(nn.Module):
     def __init__(self, space: Space, *, seed: int = 0) -> None:
         super().__init__()
         self.space = space
+        self.memory_format = torch.channels_last
         self._networks: dict[Arch, Network] = {}
         self._calibrated: dict[Arch, Mapping[str, Tensor]] = {}
         with torch.random.fork_rng(devices=[]):
@@ -36,11 +38,12 @@ class Supernet(nn.Module):
         """Return the logits of `arch` for images (batch, channels, height, width)."""
         network = self._network(arch)
         blocks = self.at(arch)
+        run = partial(run_blocks, memory_format=self.memory_format)
         if self.training or not self._calibrated:
-            return run_blocks(blocks.values(), images, network)
+            return run(blocks.values(), images, network)
         before = _set_statistics(blocks, self._calibrated.get(arch, {}))
         try:
-            return run_blocks(blocks.values(), images, network)
+            return run(blocks.values(), images, network)
         finally:
             _set_statistics(blocks, before)
 

@@ -40,6 +40,26 @@ class Ranks:
             dist.all_reduce(values)
         return values
 
+    def gather(self, vector: Tensor) -> Tensor:
+        """Return the vectors of all ranks as rows, the same on every rank."""
+        if self.world == 1:
+            return vector[None]
+        rows = [torch.empty_like(vector) for _ in range(self.world)]
+        dist.all_gather(rows, vector)
+        return torch.stack(rows)
+
+    def agreed(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
+        """Return for each flag whether any rank has raised it.
+
+        Clocks and signals differ between ranks; what depends on them has to be decided together,
+        or one rank waits for a checkpoint while another trains on.
+        """
+        if self.world == 1:
+            return flags
+        raised = torch.tensor(flags, dtype=torch.int32, device=device)
+        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        return tuple(bool(flag) for flag in raised.tolist())
+
     def wait(self) -> None:
         """Wait for all ranks."""
         if self.world > 1:

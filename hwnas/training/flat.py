@@ -31,7 +31,9 @@ class FlatParameters:
     """One vector of weights that the supernet's parameters are views of.
 
     `gradients` are two vectors: of the subnets that learn from labels (the supernet, in a
-    sandwich) and of those that learn from others. `attach` says which one autograd fills.
+    sandwich) and of those that learn from others. `attach` says which one autograd fills. The
+    second has no memory between `zero` and its first use: the largest subnet runs then, which
+    needs the most.
     """
 
     def __init__(self, supernet: nn.Module, *, decays: Callable[[str, Tensor], bool]) -> None:
@@ -66,13 +68,22 @@ class FlatParameters:
 
     def attach(self, which: int) -> None:
         """Let autograd add into the gradient vector of that index."""
+        if which == 1:
+            self.complete()
         for parameter, view in zip(self._parameters, self._views[which], strict=True):
             parameter.grad = view
 
     def zero(self) -> None:
-        """Set both gradient vectors to zero."""
-        for gradient in self.gradients:
-            gradient.zero_()
+        """Begin a step: both gradient vectors are zero, the second without taking memory."""
+        self.gradients[0].zero_()
+        self.gradients[1].untyped_storage().resize_(0)
+
+    def complete(self) -> None:
+        """Give the second gradient vector its memory, if it has none."""
+        second = self.gradients[1]
+        if second.untyped_storage().nbytes() == 0:
+            second.untyped_storage().resize_(second.numel() * second.element_size())
+            second.zero_()
 
     def groups(self, weight_decay: float) -> list[dict[str, object]]:
         """Return optimiser groups: what decays, and what does not."""

@@ -5,8 +5,10 @@ run that was killed and resumed equals one that was not. Where files go is the k
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,13 +17,14 @@ from torch import Tensor
 
 from hwnas.errors import HwnasError
 from hwnas.supernet import Supernet
+from hwnas.training.bank import Bank
 from hwnas.training.datasets import Data
 from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters
 from hwnas.training.loader import Batches
 from hwnas.training.measure import subnet_accuracies
 from hwnas.training.optimise import Average, Cosine, LossScale
-from hwnas.training.plans import Moment, Plan
+from hwnas.training.plans import Moment, Plan, Task
 from hwnas.training.recipe import Recipe
 from hwnas.training.step import NonFiniteLossError, Stepper, StepResult
 
@@ -74,6 +77,7 @@ class Training:
     flat: FlatParameters
     stepper: Stepper
     plan: Plan
+    bank: Bank | None = None
     batches: Batches
     mix: Callable[..., tuple[Tensor, Tensor]] | None
     learning_rate: Cosine
@@ -110,17 +114,20 @@ def train(
         except NonFiniteLossError as error:
             raise _located(error, step, epoch, last_kept) from error
         if step % LOG_EVERY == 0:
-            keeper.event(_step_event(training, step, epoch, result))
+            with _explaining_writes(last_kept):
+                keeper.event(_step_event(training, step, epoch, result))
         ends_epoch = position + 1 == steps_per_epoch
         accuracy = _evaluate(training, keeper, epoch, step + 1) if ends_epoch else {}
         speed = clock.tick(step + 1)
         watch(Progress(step=step + 1, steps=clock.steps, epoch=epoch, epochs=epochs,
                        images_per_second=speed, seconds_left=clock.left(step + 1),
                        losses=_mean_losses(result), accuracy=accuracy))  # fmt: skip
-        stops = stop()
-        if ends_epoch or stops or clock.since_kept() > training.recipe.process.checkpoint_seconds:
-            keeper.event({"kind": "speed", "step": step + 1, "images_per_second": round(speed, 1)})
-            _keep(training, keeper, step + 1)
+        due = clock.since_kept() > training.recipe.process.checkpoint_seconds
+        stops, due = training.ranks.agreed(stop(), due, device=training.device)
+        if ends_epoch or stops or due:
+            if not bool(torch.isfinite(training.flat.weights).all()):
+                raise _located(_not_finite(), step, epoch, last_kept)
+            _keep_with_speed(training, keeper, step + 1, speed=speed, last_kept=last_kept)
             last_kept = step + 1
             clock.kept()
         if stops and step + 1 < clock.steps:
@@ -152,14 +159,28 @@ def _one_step(
     # Dropout draws from torch's global generator: set for the step, put back after it.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(moment.rng(_DROPOUT).integers(2**31)))
-        return training.stepper(
+        if training.bank is not None and training.bank.is_due(position, len(training.batches)):
+            training.bank.refresh(partial(training.stepper.loss_of, images, targets))
+        tasks = training.plan(moment)
+        result = training.stepper(
             images,
             targets,
-            training.plan(moment),
+            tasks,
             learning_rate=training.learning_rate(step),
             merges=epoch >= recipe.merge.from_epoch,
             measures_conflicts=bool(every) and step % every == 0,
         )
+    if training.bank is not None:
+        _offer(training, training.bank, tasks, result)
+    return result
+
+
+def _offer(training: Training, bank: Bank, tasks: Sequence[Task], result: StepResult) -> None:
+    own = torch.tensor([loss for _, loss in result.losses], device=training.device)
+    losses = training.ranks.gather(own).mean(0).tolist()
+    for task, loss in zip(tasks, losses, strict=True):
+        if task.level is not None:
+            bank.offer(task.level, task.arch, loss)
 
 
 _DROPOUT = 3
@@ -228,6 +249,14 @@ def _keep(training: Training, keeper: Keeper, step: int) -> None:
     training.ranks.wait()
 
 
+def _keep_with_speed(
+    training: Training, keeper: Keeper, step: int, *, speed: float, last_kept: int
+) -> None:
+    with _explaining_writes(last_kept):
+        keeper.event({"kind": "speed", "step": step, "images_per_second": round(speed, 1)})
+        _keep(training, keeper, step)
+
+
 def snapshot(training: Training, step: int) -> Checkpoint:
     """Return the checkpoint of the present state."""
     stepper = training.stepper
@@ -239,9 +268,13 @@ def snapshot(training: Training, step: int) -> Checkpoint:
             if isinstance(value, Tensor):
                 arrays[f"optimiser.{group}.{name}"] = value
     scale: LossScale = stepper.loss_scale
+    bank = training.bank.state() if training.bank is not None else {}
     return Checkpoint(
         step=step,
-        arrays={name: tensor.detach().cpu().numpy().copy() for name, tensor in arrays.items()},
+        arrays={
+            **{name: tensor.detach().cpu().numpy().copy() for name, tensor in arrays.items()},
+            **{f"bank.{name}": array for name, array in bank.items()},
+        },
         numbers={"loss_scale": scale.value, "good_steps": float(scale.good_steps)},
     )
 
@@ -266,6 +299,13 @@ def restore(training: Training, checkpoint: Checkpoint) -> None:
         }
         if state:
             stepper.optimiser.state[settings["params"][0]] = state
+    if training.bank is not None:
+        kept = {
+            name.removeprefix("bank."): array
+            for name, array in checkpoint.arrays.items()
+            if name.startswith("bank.")
+        }
+        training.bank.restore(kept)
     stepper.loss_scale.value = checkpoint.numbers["loss_scale"]
     stepper.loss_scale.good_steps = int(checkpoint.numbers["good_steps"])
 
@@ -275,8 +315,28 @@ def _optimiser_states(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def _located(error: HwnasError, step: int, epoch: int, last_kept: int) -> HwnasError:
-    kept = f"the last good checkpoint is that of step {last_kept}" if last_kept else "none is kept"
-    return HwnasError(f"step {step} (epoch {epoch}): {error.message}; {kept}", error.hint)
+    where = f"step {step} (epoch {epoch})"
+    return HwnasError(f"{where}: {error.message}; {_kept(last_kept)}", error.hint)
+
+
+def _not_finite() -> HwnasError:
+    return NonFiniteLossError(
+        "the weights are no longer finite", "lower optimiser.lr, or set optimiser.clip_norm"
+    )
+
+
+def _kept(step: int) -> str:
+    return f"the last good checkpoint is that of step {step}" if step else "none is kept"
+
+
+@contextmanager
+def _explaining_writes(last_kept: int) -> Iterator[None]:
+    try:
+        yield
+    except HwnasError as error:
+        raise HwnasError(
+            f"{error.message}; {_kept(last_kept)}", f"{error.hint}; then the same command goes on"
+        ) from error
 
 
 class _Clock:

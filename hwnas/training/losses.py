@@ -45,7 +45,7 @@ def _alpha_divergence(
     q = log_q.detach().exp()
     ratio = teacher.clamp_min(1e-10) / q.clamp_min(1e-10)
     if abs(alpha) < 1e-3:  # KL(q || p)
-        weights = ratio.log().clamp(-clip, clip)
+        weights = ratio.clamp_max(clip).log()
         value = -(q * weights).sum(-1)
         slope = weights - 1
     elif abs(alpha - 1) < 1e-3:  # KL(p || q): never clipped in the released code

@@ -1,7 +1,8 @@
 """Plans: which subnets a step trains, and from what each of them learns.
 
 A plan is a pure function of the moment (seed, epoch, step), so resuming needs no saved state and
-all processes of a distributed run train the same subnets.
+all processes of a distributed run train the same subnets. The one exception is a bank of good
+subnets, whose state is the same everywhere and in every checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwnas.spaces import Arch, Space
+from hwnas.training.bank import Bank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,12 +20,14 @@ class Task:
 
     `learns_from`: indices of earlier tasks whose mean prediction it learns; none means labels
     (or the external teacher). `is_supernet`: on which side of the merge its gradient counts.
+    `level`: where in a bank it may be kept.
     """
 
     arch: Arch
     role: str
     learns_from: tuple[int, ...] = ()
     is_supernet: bool = False
+    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Moment:
 
 
 Plan = Callable[[Moment], Sequence[Task]]
-_DRAW, _WALK = 1, 2
+# 3 is that of dropout and 7 that of evaluation.
+_DRAW, _WALK, _BANK = 1, 2, 4
 
 
 def sandwich(space: Space, *, random: int, distils: bool) -> Plan:
@@ -78,28 +83,45 @@ def single_path(space: Space) -> Plan:
 
 
 def complexity_aware(
-    space: Space, *, levels: Sequence[float], smallest_up_to: Sequence[float], subnets: int
+    space: Space,
+    *,
+    levels: Sequence[float],
+    smallest_up_to: Sequence[float],
+    subnets: int,
+    bank: Bank | None = None,
+    bank_share: Callable[[int], float] = lambda epoch: 0.0,
 ) -> Plan:
     """Return the plan of ElasticViT (ICCV 2023): subnets of one step have similar cost.
 
     From step to step the level of cost moves to a neighbouring one. `subnets` of that level
     learn from labels; the smallest subnet of the level's range learns from their mean. Levels
-    and ends of ranges are in MACs; the bank of good subnets of the paper is left out.
+    and ends of ranges are in MACs. With a share that depends on the epoch, a subnet comes from
+    `bank` instead of being drawn uniformly.
     """
     least = int(space.cost([space.smallest()]).macs[0])
     starts = [least, *smallest_up_to[:-1]]
     smallest = [_cheapest(space, start) for start in starts]
 
+    def random_task(arch: Arch, level: int, epoch: int, rng: np.random.Generator) -> Task:
+        if bank is None:
+            return Task(arch=arch, role="random")
+        known = bank.draw(level, rng) if rng.random() < bank_share(epoch) else None
+        if known is not None:
+            return Task(arch=known, role="random")
+        return Task(arch=arch, role="random", level=level)
+
     def plan(moment: Moment) -> Sequence[Task]:
-        level = levels[_walk(len(levels), moment)]
+        number = _walk(len(levels), moment)
+        level = levels[number]
         # At least as wide as the gap to a neighbouring architecture is in most spaces.
         tolerance = 0.02 * level
         drawn = space.sample(
             subnets, moment.rng(_DRAW), macs=(level - tolerance, level + tolerance)
         )
         reach = next((i for i, end in enumerate(smallest_up_to) if level <= end), -1)
+        rng = moment.rng(_BANK)
         return (
-            *(Task(arch=arch, role="random") for arch in drawn),
+            *(random_task(arch, number, moment.epoch, rng) for arch in drawn),
             Task(arch=smallest[reach], role="smallest", learns_from=tuple(range(subnets))),
         )
 

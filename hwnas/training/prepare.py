@@ -7,10 +7,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from hwnas.errors import UsageError
+from hwnas.errors import UsageError, unknown_name
 from hwnas.spaces import Space, space
 from hwnas.supernet import Supernet
 from hwnas.training.augment import mixing
+from hwnas.training.bank import Bank, share_of_bank
+from hwnas.training.compiled import block_compiler
 from hwnas.training.datasets import Data
 from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters
@@ -46,17 +48,12 @@ def prepare(
         raise UsageError(
             "process.precision is fp16 on a CPU; accepted: fp32, bf16 (slower on most CPUs)"
         )
+    _check_stages(recipe, supernet)
     supernet = supernet.to(device)
+    if not recipe.process.channels_last:
+        supernet.memory_format = torch.contiguous_format
     flat = FlatParameters(supernet, decays=_decays)
     wanted = recipe.optimiser
-    optimiser = make_optimiser(
-        wanted.name,
-        flat,
-        weight_decay=wanted.weight_decay,
-        betas=wanted.betas,
-        eps=wanted.eps,
-        momentum=wanted.momentum,
-    )
     batches = training_batches(
         data,
         batch_size=wanted.batch_size,
@@ -65,10 +62,11 @@ def prepare(
         piece=Piece(rank=ranks.rank, world=ranks.world),
         pin_memory=device.type == "cuda",
     )
+    bank = make_bank(recipe, supernet.space)
     stepper = Stepper(
         supernet,
         flat,
-        optimiser,
+        _optimiser(recipe, flat),
         _step_settings(recipe, data, device),
         average=Average(flat.weights, wanted.average_decay) if wanted.average_decay else None,
         loss_scale=LossScale(enabled=recipe.process.precision == "fp16"),
@@ -80,7 +78,8 @@ def prepare(
         supernet=supernet,
         flat=flat,
         stepper=stepper,
-        plan=make_plan(recipe, supernet.space),
+        plan=make_plan(recipe, supernet.space, bank=bank),
+        bank=bank,
         batches=batches,
         mix=mixing(recipe.augmentation, classes=len(data.classes), seed=recipe.process.seed),
         learning_rate=_schedule(recipe, len(batches)),
@@ -89,7 +88,27 @@ def prepare(
     )
 
 
-def make_plan(recipe: Recipe, of: Space) -> Plan:
+def _optimiser(recipe: Recipe, flat: FlatParameters) -> torch.optim.Optimizer:
+    wanted = recipe.optimiser
+    return make_optimiser(
+        wanted.name,
+        flat,
+        weight_decay=wanted.weight_decay,
+        betas=wanted.betas,
+        eps=wanted.eps,
+        momentum=wanted.momentum,
+    )
+
+
+def make_bank(recipe: Recipe, of: Space) -> Bank | None:
+    """Return the empty bank of a recipe, if it asks for one."""
+    if not recipe.plan.bank:
+        return None
+    levels = len(recipe.plan.levels or default_levels(of)[0])
+    return Bank(of, levels=levels, size=recipe.plan.bank)
+
+
+def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
     """Return the plan of a recipe."""
     wanted = recipe.plan
     if of.count() == 1:
@@ -101,7 +120,28 @@ def make_plan(recipe: Recipe, of: Space) -> Plan:
     levels, ends = wanted.levels, wanted.smallest_up_to
     if not levels:
         levels, ends = default_levels(of)
-    return complexity_aware(of, levels=levels, smallest_up_to=ends, subnets=max(1, wanted.random))
+    share = partial(
+        share_of_bank,
+        epochs=recipe.schedule.epochs,
+        start=wanted.bank_share,
+        growth=wanted.bank_growth,
+    )
+    return complexity_aware(
+        of,
+        levels=levels,
+        smallest_up_to=ends,
+        subnets=max(1, wanted.random),
+        bank=bank,
+        bank_share=share,
+    )
+
+
+def _check_stages(recipe: Recipe, supernet: Supernet) -> None:
+    wanted = recipe.regularisation.drop_path_stages
+    stages = {slot.partition("_")[0] for slot in supernet.blocks} if wanted else set()
+    for stage in wanted:
+        if stage not in stages:
+            raise unknown_name("stage in regularisation.drop_path_stages", stage, sorted(stages))
 
 
 def _decays(name: str, tensor: Tensor) -> bool:
@@ -123,7 +163,8 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
             most=float("inf") if merge.most is None else merge.most,
         ),
         merge_scope=merge.scope,
-        clip=recipe.optimiser.clip_norm,
+        clip=recipe.optimiser.clip_norm or None,
+        clip_value=recipe.optimiser.clip_value or None,
         clip_scope=recipe.optimiser.clip,
         accumulate=recipe.optimiser.accumulate,
         teacher=load_teacher(
@@ -137,6 +178,9 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
         autocast=_autocast(recipe.process.precision, device),
         dropout=recipe.regularisation.dropout,
         drop_path=recipe.regularisation.drop_path,
+        drop_path_stages=recipe.regularisation.drop_path_stages,
+        synchronises_norms=recipe.process.sync_batchnorm,
+        prepare_blocks=block_compiler(device) if recipe.process.compile == "blocks" else None,
     )
 
 

@@ -35,6 +35,13 @@ class PlanSettings(Settings):
     random: int = Field(2, ge=0, le=64, description="random subnets of a step")
     levels: tuple[Positive, ...] = Field((), description="MACs, for complexity; default: spread")
     smallest_up_to: tuple[Positive, ...] = Field((), description="ends of the smallest's ranges")
+    bank: int = Field(0, ge=0, le=10_000, description="good subnets that a level of cost keeps")
+    bank_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.2, description="of subnets that come from the bank at first"
+    )
+    bank_growth: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.15, description="of that share, with every sixth of the training"
+    )
 
 
 class TeacherSettings(Settings):
@@ -75,6 +82,7 @@ class RegularisationSettings(Settings):
 
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    drop_path_stages: tuple[str, ...] = Field((), description="such as mb7; default: all")
 
 
 class OptimiserSettings(Settings):
@@ -89,7 +97,8 @@ class OptimiserSettings(Settings):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: Positive = 1e-8
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    clip_norm: Positive | None = 1.0
+    clip_norm: NotNegative = Field(1.0, description="greatest norm of a gradient; 0: any")
+    clip_value: NotNegative = Field(0.0, description="greatest gradient of a weight; 0: any")
     clip: Literal["subnets", "all"] = Field("all", description="which gradient is clipped")
     average_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="of the moving average of weights; 0: none"
@@ -122,6 +131,11 @@ class ProcessSettings(Settings):
     device: str = Field("auto", description="auto, cpu, cuda")
     threads: int | None = Field(None, ge=1)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    channels_last: bool = Field(True, description="memory layout of maps; false is slower")
+    compile: Literal["off", "blocks"] = Field("off", description="torch.compile, for long runs")
+    sync_batchnorm: bool = Field(
+        False, description="batch statistics of all processes together, not of each"
+    )
     checkpoint_seconds: Positive = 60.0
     tensorboard: bool = False
 
@@ -155,6 +169,15 @@ class Recipe(Settings):
             )
         if self.losses.alpha_min >= self.losses.alpha_max:
             raise UsageError("losses.alpha_min must be less than losses.alpha_max")
+        if self.plan.bank and self.plan.kind != "complexity":
+            raise UsageError(
+                f"plan.bank is {self.plan.bank} for plan.kind {self.plan.kind!r}; accepted: 0, or "
+                "plan.kind complexity"
+            )
+        if self.process.sync_batchnorm and self.process.compile != "off":
+            raise UsageError(
+                "process.sync_batchnorm cannot be compiled; accepted: one of it and process.compile"
+            )
         if bool(self.plan.levels) != bool(self.plan.smallest_up_to):
             raise UsageError("plan.levels and plan.smallest_up_to are given together or not at all")
         return self

@@ -1,7 +1,8 @@
 """Starting from the weights of another supernet, also of other classes or another space.
 
 What both supernets have under the same name is carried over, each axis as far as it reaches in
-both; the rest keeps its fresh start. Everything is reported.
+both; the rest keeps its fresh start. The first convolution is adapted to images with another
+number of channels. Everything is reported.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ class Carried:
     partly: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
     classifier_is_new: bool = False
+    channels: tuple[int, int] | None = None
     unused: tuple[str, ...] = field(default=())
 
     @property
@@ -37,6 +39,12 @@ class Carried:
         ]
         if self.classifier_is_new:
             lines.append("the number of classes differs, so the classifier starts anew")
+        if self.channels is not None:
+            mine, theirs = self.channels
+            lines.append(
+                f"images have {mine} channel{'s' if mine > 1 else ''} instead of {theirs}: the "
+                f"first convolution is {'summed' if mine < theirs else 'spread'} over them"
+            )
         for what, names in (("in part", self.partly), ("anew", self.fresh)):
             if names:
                 lines.append(f"  {what}: {_some(names)}")
@@ -47,10 +55,14 @@ class Carried:
 
 def start_from(supernet: Supernet, source: Supernet) -> Carried:
     """Copy what fits from `source` into `supernet`; raises UsageError if nothing does."""
-    ours, theirs = dict(supernet.named_parameters()), dict(source.named_parameters())
+    ours: dict[str, Tensor] = dict(supernet.named_parameters())
+    theirs: dict[str, Tensor] = dict(source.named_parameters())
     classes = supernet.space.options["classes"], source.space.options["classes"]
     new_classifier = set(_classifier(supernet)) if classes[0] != classes[1] else set()
     axes = _axes(supernet)
+    channels = _channels(supernet, source)
+    if channels is not None:
+        theirs[channels.name] = channels.weight
     whole, partly, fresh = [], [], []
     for name, tensor in ours.items():
         other = theirs.get(name)
@@ -72,8 +84,33 @@ def start_from(supernet: Supernet, source: Supernet) -> Carried:
         partly=tuple(partly),
         fresh=tuple(fresh),
         classifier_is_new=bool(new_classifier),
+        channels=None if channels is None else channels.numbers,
         unused=tuple(name for name in theirs if name not in ours),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstConvolution:
+    name: str
+    weight: Tensor
+    numbers: tuple[int, int]
+
+
+def _channels(supernet: Supernet, source: Supernet) -> _FirstConvolution | None:
+    """Return the source's first convolution for our number of channels, if that differs.
+
+    Three equal colours then give what one grey channel gives, and the other way round.
+    """
+    mine, yours = (of.space.options.get("channels") for of in (supernet, source))
+    if mine == yours or mine is None or yours is None:
+        return None
+    first = next(iter(source.blocks))
+    for name, tensor in source.named_parameters():
+        if name.startswith(f"blocks.{first}.") and tensor.dim() == 4 and tensor.shape[1] == yours:
+            grey = tensor.detach().sum(1, keepdim=True)
+            weight = grey if mine == 1 else (grey / mine).expand(-1, mine, -1, -1)
+            return _FirstConvolution(name, weight, (mine, yours))
+    return None
 
 
 def _classifier(supernet: Supernet) -> Iterable[str]:

@@ -1,14 +1,16 @@
 """One training step: run the subnets of the plan, merge their gradients, update the weights."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hwnas.errors import HwnasError
 from hwnas.nets.regularise import disturb
+from hwnas.nets.synchronised import synchronised
+from hwnas.spaces import Arch
 from hwnas.supernet import Supernet
 from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters, scopes
@@ -29,9 +31,12 @@ class StepSettings:
     """What does not change from step to step.
 
     `clip`: greatest gradient norm, of the subnets' sum ("subnets", as the released code does it)
-    or of the merged gradient ("all"). `teacher` gives probabilities for images; where it is set,
+    or of the merged gradient ("all"); `clip_value`: greatest gradient of a single weight, limited
+    before the norm. `teacher` gives probabilities for images; where it is set,
     the subnets that would learn from labels learn from it. `label_share` is how much of the loss
-    of a subnet that is taught by others comes from the labels all the same.
+    of a subnet that is taught by others comes from the labels all the same. `drop_path_stages`
+    are the only stages whose branches are left out, all without. `prepare_blocks` is shown the
+    blocks of each subnet before it runs.
     """
 
     distillation: Distillation
@@ -40,12 +45,16 @@ class StepSettings:
     merge: Merge = field(default_factory=Merge)
     merge_scope: str = "tensor"
     clip: float | None = None
+    clip_value: float | None = None
     clip_scope: str = "all"
     accumulate: int = 1
     teacher: Teacher | None = None
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
     dropout: float = 0.0
     drop_path: float = 0.0
+    drop_path_stages: tuple[str, ...] = ()
+    synchronises_norms: bool = False
+    prepare_blocks: Callable[[Iterable[nn.Module]], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +86,8 @@ class Stepper:
         self.average, self.loss_scale, self.ranks = average, loss_scale, ranks
         self._merge_scopes = scopes(flat.segments, settings.merge_scope)
         self._layers = scopes(flat.segments, "layer")
+        joins = settings.synchronises_norms and ranks.world > 1
+        self._gather = ranks.gather if joins else None
 
     def __call__(
         self,
@@ -98,6 +109,7 @@ class Stepper:
         for piece in pieces:
             for index, loss in self._backward(*piece, tasks, share=1 / len(pieces)):
                 losses[index] += loss
+        self.flat.complete()
         sup, sub = self.flat.gradients
         self.ranks.average(sup)
         self.ranks.average(sub)
@@ -127,10 +139,8 @@ class Stepper:
             if attached != group:
                 self.flat.attach(group)
                 attached = group
-            with self.settings.autocast(), self._regularised(task):
-                logits = self.supernet(images, task.arch)
-            if logits.dtype in (torch.float16, torch.bfloat16):
-                logits = logits.float()
+            with self._regularised(task):
+                logits = self._logits(images, task.arch)
             loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
             value = loss.item()
             if not torch.isfinite(torch.tensor(value)):
@@ -143,6 +153,21 @@ class Stepper:
             (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
             yield index, value * share
 
+    def loss_of(self, images: Tensor, targets: Tensor, arch: Arch) -> float:
+        """Return the present loss of a subnet as if it learned by itself, over all ranks."""
+        with torch.no_grad():
+            taught = self.settings.teacher(images) if self.settings.teacher else None
+            loss = self._loss(self._logits(images, arch), targets, taught, [])
+        return float(self.ranks.gather(loss.reshape(1)).mean())
+
+    def _logits(self, images: Tensor, arch: Arch) -> Tensor:
+        if self.settings.prepare_blocks is not None:
+            self.settings.prepare_blocks(self.supernet.at(arch).values())
+        with self.settings.autocast(), synchronised(self._gather):
+            logits: Tensor = self.supernet(images, arch)
+        half = logits.dtype in (torch.float16, torch.bfloat16)
+        return logits.float() if half else logits
+
     @contextmanager
     def _regularised(self, task: Task) -> Iterator[None]:
         """Disturb the largest subnet, as AlphaNet does; its blocks are shared with others."""
@@ -150,14 +175,19 @@ class Stepper:
         if not task.is_supernet or not (dropout or drop_path):
             yield
             return
-        blocks = list(self.supernet.at(task.arch).values())
+        blocks = self.supernet.at(task.arch)
         try:
-            for index, block in enumerate(blocks):
-                disturb(block, dropout=dropout, drop_path=drop_path * index / len(blocks))
+            for index, (slot, block) in enumerate(blocks.items()):
+                share = index / len(blocks) if self._drops_paths(slot) else 0.0
+                disturb(block, dropout=dropout, drop_path=drop_path * share)
             yield
         finally:
-            for block in blocks:
+            for block in blocks.values():
                 disturb(block, dropout=0.0, drop_path=0.0)
+
+    def _drops_paths(self, slot: str) -> bool:
+        stages = self.settings.drop_path_stages
+        return not stages or slot.partition("_")[0] in stages
 
     def _loss(
         self, logits: Tensor, targets: Tensor, taught: Tensor | None, sources: list[Tensor]
@@ -177,10 +207,10 @@ class Stepper:
     def _update(self, *, merges: bool, learning_rate: float) -> None:
         sup, sub = self.flat.gradients
         settings = self.settings
-        factor = clip_factor(sub, settings.clip if settings.clip_scope == "subnets" else None)
+        factor = self._clip(sub, "subnets")
         merge = settings.merge if merges else Merge()
         merge(sup, sub, self._merge_scopes, sub_factor=factor)
-        factor = clip_factor(sup, settings.clip if settings.clip_scope == "all" else None)
+        factor = self._clip(sup, "all")
         if factor < 1:
             sup.mul_(factor)
         for group in self.optimiser.param_groups:
@@ -190,3 +220,11 @@ class Stepper:
         torch.autograd.graph.increment_version(self.flat.weights)
         if self.average is not None:
             self.average.update(self.flat.weights)
+
+    def _clip(self, gradient: Tensor, scope: str) -> float:
+        """Limit the values of a gradient in place; return the factor that limits its norm."""
+        if self.settings.clip_scope != scope:
+            return 1.0
+        if self.settings.clip_value is not None:
+            gradient.clamp_(-self.settings.clip_value, self.settings.clip_value)
+        return clip_factor(gradient, self.settings.clip)

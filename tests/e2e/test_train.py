@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,9 +47,71 @@ def log(folder: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    done = run(*command(folder, "--set", "optimiser.average_decay=0.9"))
+    done = run(*command(folder, "--set", "optimiser.average_decay=0.9",
+                        "--set", "process.tensorboard=true"))  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def test_tensorboard_gets_the_events(uninterrupted: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    written = EventAccumulator(str(uninterrupted / "tensorboard"))
+    written.Reload()
+    steps = [event for event in log(uninterrupted) if event["kind"] == "step"]
+    losses = written.Scalars("losses/smallest")
+    assert [scalar.step for scalar in losses] == [event["step"] for event in steps]
+    assert losses[-1].value == pytest.approx(steps[-1]["losses"]["smallest"])
+    (accuracy,) = written.Scalars("accuracy/largest")
+    assert 0 <= accuracy.value <= 1
+    assert {"learning_rate", "conflict_ratio"} <= set(written.Tags()["scalars"])
+
+
+def test_a_full_disk_is_a_clean_error_and_training_goes_on_afterwards(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    folder = tmp_path / "run"
+    more = ("--set", "optimiser.average_decay=0.9", "--set", "process.checkpoint_seconds=0.01")
+    process = subprocess.Popen(command(folder, *more), stderr=subprocess.DEVNULL)
+    while not (folder / "training" / "LATEST").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = (folder / "training" / "LATEST").read_text()
+    # Files may grow to 100 kB here: enough for the log, not for a checkpoint.
+    limited = ("bash", "-c", 'ulimit -f 100; exec "$@"', "bash")
+    done = run(*limited, *command(folder, *more))
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("epoch")]
+    assert len(errors) == 2, done.stderr
+    step = before.removeprefix("step-").removesuffix(".safetensors")
+    assert "would become larger than files may be" in errors[0]
+    assert f"the last good checkpoint is that of step {step}" in errors[0]
+    assert "the same command goes on" in errors[1]
+    assert (folder / "training" / "LATEST").read_text() == before
+    assert not list((folder / "training").glob(".*"))
+    done = run(*command(folder, *more))
+    assert done.returncode == 0, done.stderr
+    expected, got = weights(uninterrupted), weights(folder)
+    assert all(np.array_equal(array, got[name]) for name, array in expected.items())
+    assert log(folder) == log(uninterrupted)
+
+
+def test_a_run_goes_on_when_recipes_have_got_new_keys(uninterrupted: Path, tmp_path: Path) -> None:
+    """As a run of an earlier version: its digest of the recipe knew fewer keys."""
+    folder = tmp_path / "copy"
+    shutil.copytree(uninterrupted, folder)
+    document = json.loads((folder / "run.json").read_text())
+    document["origin"]["recipe"] = "0" * 64
+    (folder / "run.json").write_text(json.dumps(document))
+    config = (folder / "config.toml").read_text().replace("clip_value = 0.0\n", "")
+    (folder / "config.toml").write_text(config)
+    done = run(*command(folder, "--set", "optimiser.average_decay=0.9"))
+    assert done.returncode == 0, done.stderr
+    done = run(*command(folder, "--set", "optimiser.average_decay=0.9", "--init", "elsewhere"))
+    assert done.returncode == 2
+    assert "differs in where its weights come from" in done.stderr
 
 
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: Path) -> None:
@@ -182,6 +245,11 @@ def test_starting_from_a_run_with_other_classes(tmp_path: Path, uninterrupted: P
     assert "the number of classes differs, so the classifier starts anew" in done.stderr
     assert "tensors carried over whole" in done.stderr
     assert load_supernet(open_run(folder)).space.options["classes"] == 3
+    weights_file = next((uninterrupted / "supernet").glob("step-*.safetensors"))
+    again = run(sys.executable, "-m", "hwnas", "train", str(recipe), "--run", str(folder) + "-2",
+                "--init", str(weights_file))  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert "tensors carried over whole" in again.stderr
 
 
 def _folder_of_digits(root: Path, *, classes: int) -> Path:

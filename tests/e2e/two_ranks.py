@@ -1,7 +1,7 @@
 """Trains a few steps on this process's piece of each batch; run by test_distributed.py.
 
-The space is declared here, with blocks of its own and no batch norm, so that two processes can
-be compared exactly with one.
+One space is declared here, with blocks of its own and no batch norm, so that two processes can
+be compared exactly with one; the other is `nano`, with synchronised batch norms.
 """
 
 import sys
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hwnas.nets import build
 from hwnas.spaces import Part, Placed, Space
 from hwnas.spaces.blocks import Operation, Transformer
+from hwnas.spaces.catalog.nano import nano
 from hwnas.supernet import Supernet
 from hwnas.training.distributed import ranks
 from hwnas.training.flat import FlatParameters
@@ -95,17 +96,20 @@ def token_space() -> Space:
     )
 
 
-def main(merge: str, out: str) -> None:
+def main(space_name: str, merge: str, out: str) -> None:
     torch.set_num_threads(1)
     priority = {"sum": "none", "project": "subnets"}[merge]
     with ranks(torch.device("cpu")) as here:
-        space = token_space()
+        space = token_space() if space_name == "tokens" else nano()
         supernet = Supernet(space).double().train()
         flat = FlatParameters(supernet, decays=lambda name, tensor: tensor.dim() > 1)
         optimiser = make_optimiser(
             "adamw", flat, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-8, momentum=0.0
         )
-        settings = StepSettings(distillation=kl, merge=Merge(priority=priority), clip=0.5)
+        settings = StepSettings(
+            distillation=kl, merge=Merge(priority=priority), clip=0.5,
+            synchronises_norms=space_name == "nano-synchronised",
+        )  # fmt: skip
         stepper = Stepper(
             supernet, flat, optimiser, settings,
             average=None, loss_scale=LossScale(enabled=False), ranks=here,

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hwnas.nets.kernels import batch_norm_silu, depthwise
+from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 
 
 def channels_last(*shape: int) -> torch.Tensor:
@@ -45,3 +46,36 @@ def test_depthwise(kernel: int, stride: int, side: int) -> None:
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_synchronised_batch_norm_of_one_process_is_batch_norm(dtype: torch.dtype) -> None:
+    x = channels_last(4, 6, 5, 5).detach().to(dtype).requires_grad_()
+    kept = torch.float64 if dtype == torch.float64 else torch.float32
+    weight = torch.linspace(-1.5, 2, 6, dtype=kept).requires_grad_()
+    bias = torch.linspace(-1, 1, 6, dtype=kept).requires_grad_()
+    with synchronised(lambda vector: vector[None]):
+        ours = synchronised_batch_norm(x, weight, bias, 1e-5)
+    stock = F.batch_norm(x, None, None, weight, bias, True, 0.0, 1e-5)
+    rtol = 2e-2 if dtype == torch.bfloat16 else 1e-4
+    torch.testing.assert_close(ours, stock, rtol=rtol, atol=rtol)
+    seed = torch.linspace(-1, 1, ours.numel(), dtype=dtype).view_as(ours)
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, (x, weight, bias), seed),
+        torch.autograd.grad(stock, (x, weight, bias), seed),
+        strict=True,
+    ):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine, theirs, rtol=rtol, atol=rtol)
+
+
+def test_synchronised_batch_norm_joins_maps_of_different_sizes() -> None:
+    """Two processes, of which this is the first; the second has three times as many values."""
+    own, other = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).split([10, 30])
+    own = own.t().reshape(1, 3, 10, 1)
+    row = torch.cat([other.mean(0), other.var(0, correction=0), torch.tensor([30.0])])
+    with synchronised(lambda vector: torch.stack([vector, row])):
+        ours = synchronised_batch_norm(own, torch.ones(3), torch.zeros(3), 1e-5)
+    joined = torch.cat([own[0, :, :, 0].t(), other])
+    wanted = (own - joined.mean(0).view(1, 3, 1, 1)) / joined.std(0, correction=0).view(1, 3, 1, 1)
+    torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,128 @@
+"""The loop on real, tiny data in this process: with a bank, in half precision, from a teacher."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hwnas.errors import HwnasError, UsageError
+from hwnas.pipeline.config import read_recipe
+from hwnas.supernet import Supernet
+from hwnas.training.data import load_data
+from hwnas.training.distributed import Ranks
+from hwnas.training.loop import Checkpoint, Training, train
+from hwnas.training.prepare import prepare, space_for
+
+TINY = [
+    "data.name=digits", "data.heldout=1300", "schedule.epochs=2", "schedule.warmup_epochs=0",
+    "optimiser.batch_size=32", "evaluation.every_epochs=0", "evaluation.random_subnets=0",
+    "evaluation.images=32", "evaluation.calibration_images=32", "process.checkpoint_seconds=1e-9",
+]  # fmt: skip
+
+
+@dataclass
+class Kept:
+    """Keeps everything in memory."""
+
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    events: list[Mapping[str, Any]] = field(default_factory=list)
+    start: Checkpoint | None = None
+
+    def latest(self) -> Checkpoint | None:
+        return self.start
+
+    def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
+        self.checkpoints[checkpoint.step] = checkpoint
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        self.events.append(event)
+
+
+def trained(
+    *assignments: str, start: Checkpoint | None = None, into: Kept | None = None
+) -> tuple[Training, Kept]:
+    recipe = read_recipe("nano-fashion", [*TINY, *assignments])
+    data = load_data(recipe.data)
+    supernet = Supernet(space_for(recipe, data), seed=recipe.process.seed)
+    training = prepare(recipe, data, supernet, device=torch.device("cpu"), ranks=Ranks())
+    keeper = into or Kept(start=start)
+    train(training, keeper, watch=lambda progress: None)
+    return training, keeper
+
+
+BANK = ("plan.kind=complexity", "plan.random=2", "plan.bank=2", "plan.bank_share=0.5",
+        "plan.levels=[2e6, 4e6]", "plan.smallest_up_to=[4e6]")  # fmt: skip
+
+
+def test_a_bank_resumes_where_it_was() -> None:
+    whole, kept = trained(*BANK)
+    steps = max(kept.checkpoints)
+    middle = kept.checkpoints[steps // 2 + 1]
+    assert len(middle.arrays["bank.codes"]) >= 3
+    assert np.isfinite(middle.arrays["bank.losses"]).all()
+    resumed, again = trained(*BANK, start=middle)
+    assert torch.equal(whole.flat.weights, resumed.flat.weights)
+    for name, array in kept.checkpoints[steps].arrays.items():
+        assert np.array_equal(array, again.checkpoints[steps].arrays[name]), name
+
+
+def test_options_of_the_process_train_too() -> None:
+    """bf16, plain memory layout, accumulation and average: near what the defaults give."""
+    plain, _ = trained("optimiser.average_decay=0.9", "schedule.epochs=1")
+    other, kept = trained(
+        "schedule.epochs=1", "optimiser.average_decay=0.9", "process.precision=bf16",
+        "process.channels_last=false",
+        "optimiser.accumulate=2", "optimiser.clip_value=0.5",
+    )  # fmt: skip
+    assert other.supernet.memory_format == torch.contiguous_format
+    average = other.stepper.average.weights
+    assert not torch.equal(average, other.flat.weights)
+    assert torch.isfinite(average).all()
+    cosine = torch.nn.functional.cosine_similarity(plain.flat.weights, other.flat.weights, dim=0)
+    assert 0.9 < cosine < 1
+    assert any(event["kind"] == "evaluation" for event in kept.events)
+
+
+def test_a_timm_teacher_teaches_the_largest() -> None:
+    teacher = (
+        'losses.teacher.models=["mobilenetv3_small_050"]', "losses.teacher.pretrained=false",
+        "schedule.epochs=1",
+    )  # fmt: skip
+    taught, kept = trained(*teacher)
+    untaught, _ = trained("schedule.epochs=1")
+    assert not torch.equal(taught.flat.weights, untaught.flat.weights)
+    assert kept.events[0]["losses"].keys() == {"largest", "smallest", "random"}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (("plan.bank=4",), "plan.bank is 4 for plan.kind 'sandwich'"),
+        (("process.sync_batchnorm=true", "process.compile=blocks"), "cannot be compiled"),
+        (('regularisation.drop_path_stages=["t9"]',), "unknown stage .* 't9'; did you mean t"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(assignments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        trained(*assignments)
+
+
+def test_weights_that_are_not_finite_are_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient can overflow behind a finite loss; the checkpoint before stays the last."""
+    from hwnas.training.optimise import Cosine
+
+    steps = []
+
+    def rate(self: Cosine, step: int) -> float:
+        steps.append(step)
+        return float("inf") if step == 2 else 1e-3
+
+    monkeypatch.setattr(Cosine, "__call__", rate)
+    kept = Kept()
+    with pytest.raises(HwnasError, match=r"step 2 .*no longer finite; the last good .* step 2$"):
+        trained("schedule.epochs=1", into=kept)
+    assert sorted(kept.checkpoints) == [1, 2]
+    assert all(np.isfinite(c.arrays["weights"]).all() for c in kept.checkpoints.values())
