@@ -88,7 +88,12 @@ def to_half(model: bytes) -> bytes:
     _quantization()
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    converted = convert_float_to_float16(_parsed(model), keep_io_types=True)
+    source = _parsed(model)
+    converted = convert_float_to_float16(
+        source,
+        keep_io_types=True,
+        node_block_list=_of_preprocessing(source),  # pixels less their mean need the digits
+    )
     _sort_nodes(converted)  # the casts are appended at the end, which the standard forbids
     data = converted.SerializeToString()
     assert isinstance(data, bytes)
