@@ -110,6 +110,7 @@ EXTRA_OF: dict[str, str] = {
     "onnx": "all",
     "onnxscript": "all",
     "pymoo": "all",
+    "scipy": "all",
     "sklearn": "all",
     "timm": "all",
     "torch": "all",

@@ -64,12 +64,11 @@ class RawData:
 
 def fashion_mnist(settings: DataSettings, progress: Progress | None = None) -> RawData:
     """Return Fashion-MNIST."""
-    for folder in _places("fashion-mnist", settings):
-        if all(_idx_file(folder, name) is not None for name in FASHION_FILES):
-            return _read_fashion(folder)
+    found = located("fashion-mnist", settings)
+    if found is not None:
+        return _read_fashion(found)
     folder = _fetch_folder("fashion-mnist", settings, hint=FASHION_HINT)
-    for name, md5 in FASHION_FILES.items():
-        file = Published(url=f"{_FASHION_SITE}{name}.gz", md5=md5)
+    for file in _fashion_files():
         fetch(file, folder, hint=FASHION_HINT, progress=progress)
     return _read_fashion(folder)
 
@@ -82,6 +81,27 @@ def cifar10(settings: DataSettings, progress: Progress | None = None) -> RawData
             return reader()
     folder = _fetch_folder("cifar10", settings, hint=CIFAR_HINT)
     return _read_archive(fetch(CIFAR_ARCHIVE, folder, hint=CIFAR_HINT, progress=progress))
+
+
+def located(name: str, settings: DataSettings | None = None) -> Path | None:
+    """Return the folder of this machine that holds a data set, None if there is none."""
+    for folder in _places(name, settings or DataSettings(name=name)):
+        if name == "cifar10" and _cifar_reader(folder) is not None:
+            return folder
+        if name == "fashion-mnist" and all(_idx_file(folder, file) for file in FASHION_FILES):
+            return folder
+    return None
+
+
+def published(name: str) -> Published:
+    """Return a file of a data set at its publisher's."""
+    return CIFAR_ARCHIVE if name == "cifar10" else _fashion_files()[0]
+
+
+def _fashion_files() -> list[Published]:
+    return [
+        Published(url=f"{_FASHION_SITE}{name}.gz", md5=md5) for name, md5 in FASHION_FILES.items()
+    ]
 
 
 def _places(name: str, settings: DataSettings) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -60,6 +61,30 @@ def fetch(
                 ),
             )
     return target
+
+
+def unreachable(file: Published, *, timeout_s: float) -> str | None:
+    """Return why the publisher's site cannot be reached, None if it answers."""
+    reasons = ["no answer"]
+
+    def ask() -> None:
+        request = urllib.request.Request(file.url, method="HEAD")  # noqa: S310 - constants
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s):  # noqa: S310
+                reasons.clear()
+        except urllib.error.HTTPError as error:
+            with error:
+                reasons[:] = [f"the server answers {error.code} {error.reason}"]
+        except urllib.error.URLError as error:
+            reasons[:] = [getattr(error.reason, "strerror", None) or str(error.reason)]
+        except (http.client.HTTPException, OSError) as error:
+            reasons[:] = [str(error) or type(error).__name__]
+
+    # In a thread, because looking up a name knows no time limit.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(timeout_s)
+    return reasons[0] if reasons else None
 
 
 def _download(
