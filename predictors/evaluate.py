@@ -50,11 +50,19 @@ class Evaluation:
 
 
 def evaluate(
-    genes: ArrayLike, costs: ArrayLike, y: ArrayLike, *, folds: int = 5, seed: int = 0
+    genes: ArrayLike,
+    costs: ArrayLike,
+    y: ArrayLike,
+    *,
+    folds: int = 5,
+    shares: tuple[float, ...] = SHARES,
+    seed: int = 0,
 ) -> Evaluation:
     """Return the nested cross-validation of the default predictor on these rows.
 
     Every fold is predicted by a predictor (its weights, intervals and all) fitted on the others.
+    The learning curve also has predictors fitted on these `shares` of them, which takes most of
+    the time.
     """
     table, price = checks.features(genes, costs)
     least = -(-LEAST_ROWS * folds // (folds - 1)) + 1
@@ -71,7 +79,7 @@ def evaluate(
         predictor = Predictor.fit(table[rest], price[rest], truth[rest], seed=seed)
         seconds.append(time.process_time() - started)
         predictions[:, out] = predictor.predict(table[out], price[out])
-        for rows in _sizes(len(rest)):
+        for rows in _sizes(len(rest), shares):
             part = rng.permutation(rest)[:rows]
             small = Predictor.fit(table[part], price[part], truth[part], seed=seed)
             error = _mape(truth[out], small.predict(table[out], price[out]).mean)
@@ -92,8 +100,8 @@ def evaluate(
     )
 
 
-def _sizes(rows: int) -> list[int]:
-    return sorted({int(share * rows) for share in SHARES if share * rows >= LEAST_ROWS})
+def _sizes(rows: int, shares: tuple[float, ...]) -> list[int]:
+    return sorted({int(share * rows) for share in shares if share * rows >= LEAST_ROWS})
 
 
 def _mape(truth: FloatArray, mean: FloatArray) -> float:

@@ -12,7 +12,7 @@ from hwnas.cli.output import Output, millions, table
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
-    from hwnas.cli.profile import Settings
+    from hwnas.cli.profile_measuring import Settings
     from hwnas.pipeline.measuring import Source
     from hwnas.profiling.explain import Explanation
     from hwnas.profiling.records import ArchJson

@@ -30,6 +30,8 @@ def pack(
     *,
     space_name: str | None,
     number: int,
+    few: int | None,
+    old: tuple[Path, ...],
     archs: str | None,
     seed: int,
     classes: int | None,
@@ -43,7 +45,7 @@ def pack(
 
     check_precisions(precisions)
     space = chosen_space(space_name, None, classes=classes, channels=channels)
-    source = chosen_source(None, space, archs, number=number, seed=seed)
+    source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old)
     start = time.perf_counter()
     line = ProgressLine(output)
     about = {"space": source.archs[0]["space"], "precisions": list(precisions)}

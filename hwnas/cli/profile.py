@@ -1,28 +1,21 @@
 """`hwnas profile`: latency, throughput and memory of architectures on this machine."""
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from hwnas.cli.output import Output, table, verb_options
-from hwnas.cli.progress import ProgressLine, clock
+from hwnas.cli.output import Output, verb_options
+from hwnas.cli.profile_measuring import PROFILES, Settings, measure
 from hwnas.cli.values import ARCHITECTURES, names, options, whole_numbers
 from hwnas.cli.verbs import require
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
     from hwnas.pipeline.measuring import Source
-    from hwnas.profiling.jobs import Job, Options, Outcome, Progress
-    from hwnas.profiling.summaries import Group
+    from hwnas.profiling.records import Grade
     from hwnas.spaces import Space
-
-PROFILES = Path("profiles")
 
 _SETTINGS = options(
     click.option("--backend", "backends", type=names, default="onnxruntime", show_default=True,
@@ -39,6 +32,8 @@ _SETTINGS = options(
 _CARE = options(
     click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
     click.option("--retry-failures", is_flag=True, help="Measure again what failed before."),
+    click.option("--again", type=click.Choice(["B", "C", "D"]),
+                 help="Measure again what is graded so or worse; the better grade counts."),
     click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
     click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=3.0,
                  show_default=True, help="Stop measuring a model after this time."),
@@ -58,21 +53,22 @@ _PLACE = options(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """How models are run: each combination is measured."""
-
-    backends: tuple[str, ...]
-    precisions: tuple[str, ...] | None
-    threads: tuple[int, ...]
-    batches: tuple[int, ...]
-    workers: tuple[int, ...]
+_UNTIL = options(
+    click.option("--active", is_flag=True,
+                 help="Measure batches of what a predictor is least sure of, with the first of "
+                 "each setting, until its error is small enough."),
+    click.option("--wanted-error", metavar="SHARE",
+                 help="The mean error at which --active stops. [default: 3%]"),
+    click.option("--most", type=click.IntRange(min=10),
+                 help="Architectures after which --active stops. [default: 300]"),
+)  # fmt: skip
 
 
 @click.command()
 @click.argument("pack", required=False, type=click.Path(path_type=Path), metavar="[PACK]")
 @ARCHITECTURES
 @_SETTINGS
+@_UNTIL
 @_CARE
 @_PLACE
 @verb_options
@@ -82,6 +78,8 @@ def profile(
     pack: Path | None,
     space_name: str | None,
     number: int,
+    few: int | None,
+    old: tuple[Path, ...],
     archs: str | None,
     seed: int,
     classes: int | None,
@@ -91,8 +89,12 @@ def profile(
     threads: tuple[int, ...],
     batches: tuple[int, ...],
     workers: tuple[int, ...],
+    active: bool,
+    wanted_error: str | None,
+    most: int | None,
     force: bool,
     retry_failures: bool,
+    again: "Grade | None",
     no_memory: bool,
     max_seconds: float,
     timeout: float,
@@ -111,7 +113,7 @@ def profile(
 
     settings = Settings(backends=backends, precisions=precisions, threads=threads,
                         batches=batches, workers=workers)  # fmt: skip
-    care = Options(force=force, retry_failures=retry_failures, memory=not no_memory,
+    care = Options(force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
                    plan=Plan(max_s=max_seconds), timeout_s=timeout, device_name=device,
                    note=note)  # fmt: skip
     target = target_file(out, run, device)
@@ -123,7 +125,19 @@ def profile(
             output, explain, pack=pack, space=space, profile=target, settings=settings, run=run
         )
         return
-    source = chosen_source(pack, space, archs, number=number, seed=seed)
+    if active:
+        from hwnas.cli.profile_active import chosen_pool, measure_until
+
+        pool = chosen_pool(pack, space, archs, few=few)
+        measure_until(output, *pool, settings=settings, options=care, target=target, seed=seed,
+                      wanted_error=wanted_error, most=most)  # fmt: skip
+        return
+    if wanted_error or most:
+        raise UsageError(f"{'--wanted-error' if wanted_error else '--most'} goes with --active")
+    if target.resolve() in {path.resolve() for path in old}:
+        raise UsageError(f"{target} is both an old profile and the one to write",
+                         "leave it out of --from, or write another: -o FILE")  # fmt: skip
+    source = chosen_source(pack, space, archs, number=number, seed=seed, few=few, old=old)
     measure(output, source, settings=settings, options=care, target=target)
 
 
@@ -149,23 +163,60 @@ def chosen_space(
 
 
 def chosen_source(
-    pack: Path | None, space: "Space | None", archs: str | None, *, number: int, seed: int
+    pack: Path | None,
+    space: "Space | None",
+    archs: str | None,
+    *,
+    number: int,
+    seed: int,
+    few: int | None = None,
+    old: tuple[Path, ...] = (),
 ) -> "Source":
     """Return the architectures that the options name."""
-    from hwnas.pipeline import measuring
-
-    if pack is not None:
-        if archs is not None:
-            raise UsageError(f"both a pack ({pack}) and --archs ({archs})", "leave one out")
-        return measuring.from_pack(pack)
-    if archs is not None:
-        return measuring.from_file(Path(archs), of=space)
+    named = named_source(pack, space, archs)
+    if few is not None or old:
+        return _few_of(few, old, space, named, seed=seed)
+    if named is not None:
+        return named
     if space is None:
         raise UsageError(
             "nothing to measure is named; accepted: a pack, --space, --archs or --run",
             "hwnas profile --space nano -n 20, or hwnas profile FILE.pack",
         )
+    from hwnas.pipeline import measuring
+
     return measuring.from_space(space, number, seed=seed)
+
+
+def named_source(pack: Path | None, space: "Space | None", archs: str | None) -> "Source | None":
+    """Return the architectures of a pack or of a file, None if neither is named."""
+    from hwnas.pipeline import measuring
+
+    if pack is not None and archs is not None:
+        raise UsageError(f"both a pack ({pack}) and --archs ({archs})", "leave one out")
+    if pack is not None:
+        return measuring.from_pack(pack)
+    return None if archs is None else measuring.from_file(Path(archs), of=space)
+
+
+def _few_of(
+    few: int | None, old: tuple[Path, ...], space: "Space | None", named: "Source | None",
+    *, seed: int,
+) -> "Source":  # fmt: skip
+    if few is None:
+        raise UsageError("--from goes with --few", "--few 15")
+    if not old:
+        raise UsageError("--few needs profiles of other devices", "--from a.jsonl,b.jsonl")
+    context = click.get_current_context()
+    if context.get_parameter_source("number") is ParameterSource.COMMANDLINE:
+        raise UsageError(f"both -n {context.params['number']} and --few {few}", "leave one out")
+    require("profile --few", ("sklearn",))
+    from hwnas.pipeline.measuring import from_old_devices, space_of_source
+    from hwnas.pipeline.profiled import space_in
+
+    if named is not None:
+        space = space_of_source(named)
+    return from_old_devices(old, space or space_in(old), few, seed=seed, among=named)
 
 
 def target_file(out: Path | None, run: Path | None, device: str | None) -> Path:
@@ -177,136 +228,3 @@ def target_file(out: Path | None, run: Path | None, device: str | None) -> Path:
         return out
     folder = PROFILES if run is None else run / PROFILES
     return folder / f"{slug(this_device(name=device).name)}.jsonl"
-
-
-def measure(
-    output: Output, source: "Source", *, settings: Settings, options: "Options", target: Path
-) -> None:
-    """Measure a source and print what was found."""
-    from hwnas.profiling.backends import backend
-    from hwnas.profiling.driver import profile as measure_all
-    from hwnas.profiling.profiles import read_profile
-    from hwnas.profiling.summaries import groups
-
-    jobs = _jobs(source, settings, output)
-    if source.precisions is None and any(backend(job.backend).takes == "onnx" for job in jobs):
-        require("profile --space", ("onnx",))
-    from hwnas.pipeline.measuring import plain_module
-
-    with _terminated_is_interrupted():
-        outcome = measure_all(
-            jobs,
-            provide=source.provide,
-            provide_module=plain_module,
-            output=target,
-            options=options,
-            progress=_Watcher(output),
-        )
-    wanted = {job.key for job in jobs}
-    found = [record for key, record in read_profile(target).records.items() if key in wanted]
-    summary = groups(found)
-    document = {"profile": str(target), **_counts(outcome), "groups": [*map(asdict, summary)]}
-    output.result(document, _text(target, outcome, summary))
-
-
-def _jobs(source: "Source", settings: Settings, output: Output) -> "list[Job]":
-    from hwnas.pipeline.measuring import runnable
-    from hwnas.profiling.jobs import grid
-
-    every = grid(
-        source.archs,
-        backends=settings.backends,
-        threads=settings.threads,
-        batches=settings.batches,
-        precisions=settings.precisions or source.usual,
-        workers=settings.workers,
-    )
-    jobs, left_out = runnable(every, source)
-    for reason in left_out:
-        output.note(f"left out: {reason}")
-    return jobs
-
-
-class _Watcher:
-    """Tells of each measurement."""
-
-    def __init__(self, output: Output) -> None:
-        self._line = ProgressLine(output)
-
-    def __call__(self, progress: "Progress") -> None:
-        from hwnas.profiling.records import arch_digest
-
-        record, last = progress.record, progress.done == progress.total
-        name = f"{arch_digest(record.arch)[:12]} {record.backend} {record.settings.precision}"
-        if record.failure is not None:
-            self._line.note(f"failed ({record.failure.kind}): {name}: {record.failure.reason}")
-        parts = [f"{progress.done}/{progress.total}", name]
-        if record.latency is not None:
-            parts += [f"{record.latency.median_ms:.3f} ms", f"grade {record.grade}"]
-        if progress.eta_s is not None:
-            parts.append(f"{clock(progress.eta_s)} left")
-        self._line.show("  ".join(parts), last=last)
-
-
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the verb as Ctrl-C does, so that no measuring process is left."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _counts(outcome: "Outcome") -> dict[str, Any]:
-    return {
-        "measured": outcome.measured,
-        "skipped": outcome.skipped,
-        "failed": outcome.failed,
-        "build_s": round(outcome.build_s, 3),
-        "measure_s": round(outcome.measure_s, 3),
-        "privilege": outcome.preflight.privilege,
-        "cautions": list(outcome.preflight.reasons),
-    }
-
-
-def _text(target: Path, outcome: "Outcome", summary: "Sequence[Group]") -> str:
-    lines = [
-        f"{target}: {outcome.measured} measured, {outcome.skipped} there already, "
-        f"{outcome.failed} failed; building {clock(outcome.build_s)}, "
-        f"measuring {clock(outcome.measure_s)}"
-    ]
-    lines += [f"caution: {reason}" for reason in outcome.preflight.reasons]
-    return "\n".join([*lines, "", groups_table(summary)])
-
-
-def groups_table(summary: "Sequence[Group]") -> str:
-    """Return a line for each combination of settings."""
-    header = ["space", "backend", "precision", "threads", "batch", "workers", "models",
-              "median ms", "best /s", "grades"]  # fmt: skip
-    rows = [
-        [
-            group.space,
-            group.backend,
-            group.settings.precision,
-            str(group.settings.threads),
-            str(group.settings.batch),
-            str(group.settings.workers),
-            f"{group.models - group.failed}/{group.models}" if group.failed else str(group.models),
-            _span(group),
-            "-" if group.best_per_s is None else f"{group.best_per_s:.0f}",
-            " ".join(f"{count}{grade}" for grade, count in group.grades.items()) or "-",
-        ]
-        for group in summary
-    ]
-    return table(header, rows, right=(3, 4, 5, 6, 7, 8))
-
-
-def _span(group: "Group") -> str:
-    if group.least_ms is None or group.most_ms is None:
-        return "-"
-    return f"{group.least_ms:.3f}..{group.most_ms:.3f}"

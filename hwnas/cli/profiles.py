@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, table, verb_options
-from hwnas.cli.profile import PROFILES, groups_table
+from hwnas.cli.profile_measuring import PROFILES, groups_table
 from hwnas.errors import FormatError, GateError, HwnasError
 
 if TYPE_CHECKING:

@@ -191,7 +191,7 @@ def _verified(
 
 
 def _measured(output: Output, found: "Found", count: int, wish: _Wish) -> "Verification":
-    from hwnas.cli.profile_measuring import Watcher, terminated_is_interrupted
+    from hwnas.cli.profile_measuring import Watcher
     from hwnas.pipeline.accuracies import Work
     from hwnas.pipeline.verifying import Effort, verify
     from hwnas.profiling.jobs import Options
@@ -203,8 +203,7 @@ def _measured(output: Output, found: "Found", count: int, wish: _Wish) -> "Verif
         work=Work(workers=wish.workers, recipe=wish.recipe, note=output.note),
         watch=Watcher(output),
     )
-    with terminated_is_interrupted():
-        return verify(found, effort)
+    return verify(found, effort)
 
 
 def _check_kept(found: "Found", verification: "Verification") -> None:

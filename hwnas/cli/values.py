@@ -1,6 +1,7 @@
 """Types of options that several verbs share: comma lists, which click has not."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -25,6 +26,11 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+def paths(text: str) -> tuple[Path, ...]:
+    """Return the files of an option such as `a.jsonl,b.jsonl`."""
+    return tuple(map(Path, names(text))) if text else ()
+
+
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
@@ -45,6 +51,11 @@ ARCHITECTURES = options(
                  help="The space to take architectures from."),
     click.option("-n", "number", type=click.IntRange(min=1), default=150, show_default=True,
                  help="How many architectures; they cover the range of MACs."),
+    click.option("--few", type=click.IntRange(min=1), metavar="N",
+                 help="As many architectures instead, spread over what the profiles of other "
+                 "devices (--from) let expect."),
+    click.option("--from", "old", type=paths, default="", metavar="FILE,..",
+                 help="Profiles of other devices."),
     click.option("--archs", type=click.Path(dir_okay=False), metavar="FILE",
                  help="The architectures of this file (JSON lines) instead."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,

@@ -7,7 +7,8 @@ is least sure of, until the error that was asked for is reached.
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from hwnas.errors import HwnasError, UsageError
 from hwnas.pipeline.accuracies import spread
 from hwnas.pipeline.fit import fold_count
 from hwnas.pipeline.predictors import Codes, SpacePredictor, said_by
-from hwnas.predictors import Measured, Predictor, evaluate, most_uncertain, stratified
+from hwnas.predictors import CurvePoint, Measured, Predictor, evaluate, most_uncertain, stratified
 from hwnas.predictors.columns import FloatArray
+from hwnas.predictors.evaluate import fitted_law
 from hwnas.predictors.features import features
 from hwnas.predictors.predictor import LEAST_ROWS
 from hwnas.spaces import Arch, Space
@@ -35,18 +37,20 @@ def few(
     n: int,
     *,
     seed: int = 0,
+    among: Sequence[Arch] | None = None,
     without: Collection[Arch] = (),
 ) -> list[Arch]:
     """Return `n` architectures, one from each of `n` equally filled ranges of the prediction.
 
     The prediction is the geometric mean of those of the old devices' predictors. The order is
-    random, so that any beginning of the list is a sample of the range, too.
+    random, so that any beginning of the list is a sample of the range, too. `among`: choose of
+    these instead of the whole space.
     """
     if not old:
         raise UsageError("no old devices whose predictions could be spread over")
     rng = np.random.default_rng([seed, _FEW])
-    pool = candidates(space, rng, without=without)
-    if n > len(pool):
+    pool = candidates(space, rng, among=among, without=without)
+    if not 1 <= n <= len(pool):
         raise UsageError(f"{n} architectures asked for, {space.name} has {len(pool)} to choose of")
     picks = stratified(np.log(said_by(tuple(old), pool)).mean(axis=1), n, rng)
     return space.decode(pool[rng.permutation(picks)])
@@ -57,12 +61,15 @@ class Round:
     """What is known after a round: rows measured, and the predictor's error in percent.
 
     `confirmed`: the error is that of a nested cross-validation, not of the fit's own left-out
-    rows.
+    rows. `gain`: by how many percentage points another batch would lower it, by the law that the
+    rounds so far follow.
     """
 
     rows: int
+    failed: int
     mape: float
     confirmed: bool
+    gain: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +77,7 @@ class Active:
     """Everything measured, the predictor fitted on it, and how the error went down."""
 
     measured: Mapping[Arch, float]
+    failed: tuple[Arch, ...]
     predictor: Predictor
     rounds: tuple[Round, ...]
     reached: bool
@@ -82,122 +90,167 @@ def measure_actively(
     wanted_mape: float,
     most: int = MOST,
     batch: int = BATCH,
-    known: Mapping[Arch, float] | None = None,
+    known: Mapping[Arch, float | None] | None = None,
+    among: Sequence[Arch] | None = None,
     seed: int = 0,
     watch: Callable[[Round], None] | None = None,
 ) -> Active:
     """Measure until the predictor's error is at most `wanted_mape` percent.
 
-    `measure` returns the value of each architecture, None where it failed. It starts with what
-    is `known` (so an interrupted session goes on) and stops after `most` architectures at the
-    latest.
+    `measure` returns the value of each architecture, None where it failed; `known` is what is
+    measured or failed already, in that order. Rounds end at 20, 30, 40, ... architectures, and a
+    round depends on what was known when it began alone: a session that was interrupted anywhere
+    goes on with exactly what it would have measured next. It stops after `most` architectures at
+    the latest. `among`: measure none but these; the first ones should be a sample of them all.
     """
     if not wanted_mape > 0.0 or batch < 1 or most < LEAST_ROWS:
         raise UsageError(
-            f"error {wanted_mape} %, batches of {batch}, at most {most}; accepted: an error above "
-            f"0 %, batches from 1, at least {LEAST_ROWS} architectures"
+            f"error {wanted_mape:g} %, batches of {batch}, at most {most}; accepted: an error "
+            f"above 0 %, batches from 1, at least {LEAST_ROWS} architectures"
         )
-    session = _Session(space, measure, known or {})
-    start = min(FIRST, most, space.count())
-    if session.tried < start:
-        session.take(spread(space, start, seed=seed))
-    if len(session.measured) < LEAST_ROWS:
-        raise HwnasError(
-            f"only {len(session.measured)} of {session.tried} architectures could be measured, "
-            f"at least {LEAST_ROWS} are needed"
-        )
-    rounds: list[Round] = []
+    session = _Session(
+        space=space, measure=measure, tried=dict(known or {}), among=among, seed=seed
+    )
+    aim = _Aim(mape=wanted_mape, batch=batch, watch=watch)
+    start = session.begin(most)
     while True:
-        found = session.fit(seed=seed)
-        now = session.round(found, wanted_mape=wanted_mape, seed=seed)
-        rounds.append(now)
-        if watch is not None:
-            watch(now)
-        reached = now.confirmed and now.mape <= wanted_mape
-        left = min(batch, most - session.tried)
-        if reached or left < 1 or not session.take(session.next(found, left, seed=seed)):
-            return Active(
-                measured=dict(session.measured),
-                predictor=found,
-                rounds=tuple(rounds),
-                reached=reached,
-            )
+        there = len(session.tried)
+        end = there if there >= most else start + (there - start) // batch * batch
+        found, reached = session.judge(end, aim)
+        until = min(end + batch, most)
+        if reached or until <= there:
+            break
+        if not session.take(session.next(found, until - end, end=end), until=until):
+            break
+    if end < len(session.tried):  # what is left of an unfinished round, or of a space
+        found, at_last = session.judge(len(session.tried), aim)
+        reached = reached or at_last
+    return Active(
+        measured=session.measured(len(session.tried)),
+        failed=tuple(arch for arch, value in session.tried.items() if value is None),
+        predictor=found,
+        rounds=tuple(session.rounds),
+        reached=reached,
+    )
 
 
 def next_batch(
     space: Space, measured: Mapping[Arch, float], n: int, *, seed: int = 0
 ) -> list[Arch]:
     """Return `n` architectures that a predictor fitted on `measured` is least sure of."""
-    session = _Session(space, _nothing, measured)
-    return session.next(session.fit(seed=seed), n, seed=seed)
+    session = _Session(space=space, measure=_nothing, tried=dict(measured), among=None, seed=seed)
+    end = len(measured)
+    return session.next(Predictor.fit(*session.table(end), seed=seed), n, end=end)
 
 
-def candidates(space: Space, rng: np.random.Generator, *, without: Collection[Arch] = ()) -> Codes:
+def candidates(
+    space: Space,
+    rng: np.random.Generator,
+    *,
+    among: Sequence[Arch] | None = None,
+    without: Collection[Arch] = (),
+) -> Codes:
     """Return distinct architectures, half of them spread over the MACs where there are any."""
-    codes = space.sample_codes(CANDIDATES // 2, rng)
-    bounds = (0.0, math.inf) if space.parts else None
-    codes = np.concatenate([codes, space.sample_codes(CANDIDATES // 2, rng, macs=bounds)])
+    if among is not None:
+        codes = space.encode(among)
+    else:
+        codes = space.sample_codes(CANDIDATES // 2, rng)
+        bounds = (0.0, math.inf) if space.parts else None
+        codes = np.concatenate([codes, space.sample_codes(CANDIDATES // 2, rng, macs=bounds)])
     taken = {tuple(row) for row in space.encode(without).tolist()}
     fresh = [row for row in dict.fromkeys(map(tuple, codes.tolist())) if row not in taken]
     return np.array(fresh, np.int64).reshape(-1, len(space.genes))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Aim:
+    """The error that is asked for, how many architectures a round has, and who watches."""
+
+    mape: float
+    batch: int
+    watch: Callable[[Round], None] | None
+
+
+@dataclass(kw_only=True, slots=True)
 class _Session:
-    """What was measured and tried so far."""
+    """What was measured (None: failed) so far, in order; `end` cuts off what came later."""
 
-    def __init__(self, space: Space, measure: Measure, known: Mapping[Arch, float]) -> None:
-        self._space, self._measure = space, measure
-        self.measured = dict(known)
-        self._failed: set[Arch] = set()
+    space: Space
+    measure: Measure
+    tried: dict[Arch, float | None]
+    among: Sequence[Arch] | None
+    seed: int
+    rounds: list[Round] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)
 
-    @property
-    def tried(self) -> int:
-        """How many architectures were measured or failed."""
-        return len(self.measured) + len(self._failed)
+    def begin(self, most: int) -> int:
+        """Measure what every session begins with; return how many architectures that are."""
+        there = self.among
+        start = min(FIRST, most, self.space.count() if there is None else len(there))
+        if len(self.tried) < start:
+            first = spread(self.space, start, seed=self.seed) if there is None else there[:start]
+            self.take(first, until=start)
+        return start
 
-    def take(self, archs: Sequence[Arch]) -> bool:
-        """Measure those that are new; return whether there was any."""
-        new = [arch for arch in archs if arch not in self.measured and arch not in self._failed]
+    def measured(self, end: int) -> dict[Arch, float]:
+        """Return what was measured among the first `end` architectures."""
+        first = islice(self.tried.items(), end)
+        return {arch: value for arch, value in first if value is not None}
+
+    def take(self, archs: Sequence[Arch], *, until: int) -> bool:
+        """Measure those that are new until so many are tried; return whether there was any."""
+        new = [arch for arch in archs if arch not in self.tried][: until - len(self.tried)]
         if not new:
             return False
-        for arch, value in zip(new, self._measure(new), strict=True):
-            if value is None or not math.isfinite(value):
-                self._failed.add(arch)
-            else:
-                self.measured[arch] = value
+        for arch, value in zip(new, self.measure(new), strict=True):
+            self.tried[arch] = value if value is not None and math.isfinite(value) else None
         return True
 
-    def fit(self, *, seed: int) -> Predictor:
-        """Return a predictor of what was measured."""
-        genes, costs, values = self._table()
-        return Predictor.fit(genes, costs, values, seed=seed)
-
-    def round(self, found: Predictor, *, wanted_mape: float, seed: int) -> Round:
-        """Return how sure the predictor is, confirmed where it seems sure enough."""
-        rows, mape = len(self.measured), 100.0 * float(found.stack.errors.mape[0])
+    def judge(self, end: int, aim: _Aim) -> tuple[Predictor, bool]:
+        """Return the predictor and whether it is good enough, confirmed where it seems so."""
+        genes, costs, values = self.table(end)
+        rows = len(values)
+        if rows < LEAST_ROWS:
+            raise HwnasError(
+                f"only {rows} of {end} architectures could be measured, "
+                f"at least {LEAST_ROWS} are needed"
+            )
+        found = Predictor.fit(genes, costs, values, seed=self.seed)
+        mape = 100.0 * float(found.stack.errors.mape[0])
+        self.curve.append(CurvePoint(rows=rows, mape=mape))
+        _, factor, power = fitted_law(tuple(self.curve))
+        gain = max(0.0, factor * (rows**-power - (rows + aim.batch) ** -power))
         folds = fold_count(rows)
-        if mape > wanted_mape or not folds:
-            return Round(rows=rows, mape=mape, confirmed=False)
-        mape = evaluate(*self._table(), folds=folds, seed=seed).scores.mape
-        return Round(rows=rows, mape=mape, confirmed=True)
+        sure = mape <= aim.mape and folds > 0
+        if sure:
+            nested = evaluate(genes, costs, values, folds=folds, shares=(), seed=self.seed)
+            mape = nested.scores.mape
+        now = Round(rows=rows, failed=end - rows, mape=mape, confirmed=sure, gain=gain)
+        self.rounds.append(now)
+        if aim.watch is not None:
+            aim.watch(now)
+        return found, sure and mape <= aim.mape
 
-    def next(self, found: Predictor, n: int, *, seed: int) -> list[Arch]:
+    def next(self, found: Predictor, n: int, *, end: int) -> list[Arch]:
         """Return what to measure next; fewer than `n` where the space is used up."""
-        rng = np.random.default_rng([seed, _ACTIVE, self.tried])
-        pool = candidates(self._space, rng, without=[*self.measured, *self._failed])
+        rng = np.random.default_rng([self.seed, _ACTIVE, end])
+        before = list(islice(self.tried, end))
+        pool = candidates(self.space, rng, among=self.among, without=before)
         if not len(pool):
             return []
-        there = features(self._space, pool)
-        genes, costs, _ = self._table()
+        there = features(self.space, pool)
+        genes, costs, _ = self.table(end)
         picks: NDArray[np.int64] = most_uncertain(
             found, there.genes, there.costs, min(n, len(pool)),
             measured=Measured(genes=genes, costs=costs), rng=rng,
         )  # fmt: skip
-        return self._space.decode(pool[picks])
+        return self.space.decode(pool[picks])
 
-    def _table(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        found = features(self._space, list(self.measured))
-        return found.genes, found.costs, np.array(list(self.measured.values()))
+    def table(self, end: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return genes, costs and values of what was measured."""
+        measured = self.measured(end)
+        found = features(self.space, list(measured))
+        return found.genes, found.costs, np.array(list(measured.values()))
 
 
 def _nothing(archs: Sequence[Arch]) -> Sequence[float | None]:

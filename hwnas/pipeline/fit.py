@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.errors import FormatError, HwnasError, UsageError, unknown_name
+from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.io import write_json
 from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.accuracies import read_accuracies
@@ -29,6 +29,7 @@ from hwnas.pipeline.predictors import (
     of_space,
     said_by,
 )
+from hwnas.pipeline.profiled import measured_in
 from hwnas.pipeline.rundir import Run, latest_step, space_of
 from hwnas.predictors import Evaluation, Prediction, Predictor, Scores, evaluate, score, transfer
 from hwnas.predictors.columns import FloatArray
@@ -36,7 +37,7 @@ from hwnas.predictors.features import features
 from hwnas.predictors.predictor import LEAST_ROWS
 from hwnas.predictors.transfer import LEAST_ROWS as LEAST_TO_TRANSFER
 from hwnas.profiling.machine import slug
-from hwnas.profiling.profiles import best_records, read_profile
+from hwnas.profiling.profiles import best_records
 from hwnas.profiling.records import Device, Record, Settings
 from hwnas.spaces import Arch, Space
 
@@ -242,14 +243,6 @@ def sources_from(
     return found
 
 
-def space_in(path: Path) -> str:
-    """Return the name of the space that the architectures of a profile are of."""
-    records = read_profile(path).records
-    if not records:
-        raise UsageError(f"{path}: has no measurements", "hwnas profile")
-    return str(next(iter(records.values())).arch["space"])
-
-
 def fold_count(rows: int) -> int:
     """Return how many folds leave enough rows to fit on; 0 where no number does."""
     for folds in (_FOLDS, rows):
@@ -265,12 +258,12 @@ def _by_device(
     records: dict[str, list[Record]] = {}
     archs: dict[str, Arch] = {}
     for path in paths:
-        profile = read_profile(path)
-        device = profile.header.device
+        device, found = measured_in(path, space)
         devices[device.fingerprint] = device
-        for record in profile.measured():
-            archs[record.key[0]] = _arch(record, space, path)
-            records.setdefault(device.fingerprint, []).append(record)
+        for arch, record in found:
+            archs[record.key[0]] = arch
+            if record.latency is not None:
+                records.setdefault(device.fingerprint, []).append(record)
     return {
         fingerprint: (
             devices[fingerprint],
@@ -278,20 +271,6 @@ def _by_device(
         )
         for fingerprint, found in records.items()
     }
-
-
-def _arch(record: Record, space: Space, path: Path) -> Arch:
-    if record.arch.get("space") != space.name:
-        raise UsageError(
-            f"{path}: a profile of space {record.arch.get('space')!r}, expected {space.name!r}"
-        )
-    genes = record.arch.get("genes")
-    if not isinstance(genes, dict):
-        raise FormatError(f"{path}: an architecture has no genes")
-    try:
-        return space.arch(genes)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", error.hint) from error
 
 
 def _rows(

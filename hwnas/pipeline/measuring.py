@@ -4,7 +4,7 @@ A pack needs neither torch nor onnx; nothing here imports them before a model ha
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwnas.errors import UsageError
@@ -13,7 +13,7 @@ from hwnas.profiling.jobs import Job, Provide
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.records import ArchJson, Settings
 from hwnas.profiling.sampling import arch_document, covering, read_archs, space_of
-from hwnas.spaces import Space
+from hwnas.spaces import Arch, Space
 
 _DEFAULT_PRECISIONS = ("fp32",)
 
@@ -57,6 +57,40 @@ def from_file(path: Path, *, of: Space | None = None) -> Source:
         arch = space.arch_from_json(document, f"{path}, architecture {place}")
         documents.append(arch_document(space, arch))
     return building(documents)
+
+
+def from_old_devices(
+    old: Sequence[Path], space: Space, n: int, *, seed: int = 0, among: Source | None = None
+) -> Source:
+    """Return `n` architectures spread over what old devices' profiles let expect.
+
+    They depend on the profiles and the seed alone, not on what is measured of them already.
+    `among`: choose of these; otherwise of the whole space.
+    """
+    from hwnas.pipeline.choose import few
+    from hwnas.pipeline.fit import sources_from
+
+    pool = None if among is None else archs_of(among, space)
+    chosen = few(space, sources_from(old, space), n, seed=seed, among=pool)
+    documents: list[ArchJson] = [arch_document(space, arch) for arch in chosen]
+    return building(documents) if among is None else replace(among, archs=documents)
+
+
+def space_of_source(source: Source) -> Space:
+    """Return the one space that the architectures of a source are of."""
+    first, *others = source.archs
+    for other in others:
+        if any(other.get(key) != first.get(key) for key in ("space", "options")):
+            raise UsageError(
+                f"architectures of {first['space']!r} and {other['space']!r}, or with other "
+                "options; accepted: those of one space"
+            )
+    return space_of(first)
+
+
+def archs_of(source: Source, space: Space) -> list[Arch]:
+    """Return the architectures of a source, which are of this space."""
+    return [space.arch_from_json(document) for document in source.archs]
 
 
 def from_pack(path: Path) -> Source:

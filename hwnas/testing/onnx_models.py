@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from hwnas.profiling.records import ArchJson, Settings
+
 Attributes = dict[str, Any]
 
 
@@ -56,3 +58,16 @@ def write_conv_stack(path: Path, *, width: int = 16, depth: int = 2, size: int =
     """Write a `conv_stack` to `path` and return it."""
     path.write_bytes(conv_stack(width=width, depth=depth, size=size))
     return path
+
+
+def toy_arch(width: int) -> dict[str, Any]:
+    """Return the document of an architecture whose network is a `conv_stack` of this width."""
+    return {"space": "toy", "genes": {"width": width}, "digest": f"{width:064d}"}
+
+
+TOY_ARCHS = [toy_arch(width) for width in range(4, 15)]
+
+
+def provide_toy(arch: ArchJson, settings: Settings) -> bytes:
+    """Return the model of a toy architecture, as `profile` asks for it."""
+    return conv_stack(width=int(arch["genes"]["width"]))

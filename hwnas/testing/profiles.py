@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from hwnas.profiling.profiles import Profile, best_records
 from hwnas.profiling.records import Device, Header, Latency, Record, Settings
-from hwnas.spaces import Arch
+from hwnas.profiling.sampling import arch_document
+from hwnas.spaces import Arch, Space
 
 
 def made_up_profile(
@@ -13,8 +14,12 @@ def made_up_profile(
     *,
     settings: Settings = Settings(),  # noqa: B008 - a frozen value
     backend: str = "onnxruntime",
+    space: Space | None = None,
 ) -> Profile:
-    """Return a profile of a device that measured these latencies in milliseconds."""
+    """Return a profile of a device that measured these latencies in milliseconds.
+
+    `space`: where its options are unusual, the architectures state them.
+    """
     header = Header(
         device=Device(
             name=device, fingerprint=f"fingerprint of {device}", cpu=device, cores=2,
@@ -25,7 +30,7 @@ def made_up_profile(
     )  # fmt: skip
     records = [
         Record(
-            arch=arch.to_json(),
+            arch=arch.to_json() if space is None else arch_document(space, arch),
             backend=backend,
             backend_version="1",
             settings=settings,

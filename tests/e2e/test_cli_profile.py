@@ -13,19 +13,15 @@ import hwnas as library
 from hwnas.cli import main as command_line
 from hwnas.pipeline.rundir import create_run
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.machine import Preflight, Readings, device
+from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import check_profile, read_profile
 from hwnas.profiling.records import arch_digest
+
+pytestmark = pytest.mark.usefixtures("own_lock")
 
 QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
 NANO = ("profile", "--space", "nano")
 LARGEST = library.space("nano").largest()
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path, monkeypatch):
-    """Keep the lock of the device apart from that of tests that run at the same time."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -136,14 +132,7 @@ def test_an_interruption_ends_with_130_and_leaves_nothing_running(run_json, tmp_
     assert run_json(*LONG)["skipped"] >= 1
 
 
-def test_a_busy_machine_is_refused_with_the_numbers(tmp_path, monkeypatch, capsys):
-    busy = Preflight(
-        refusals=("the cores are 93% busy with other work (limit 10%)",),
-        cautions=(),
-        readings=Readings(cores=2),
-        privilege="none",
-    )
-    monkeypatch.setattr("hwnas.profiling.driver.preflight", lambda *_, **__: busy)
+def test_a_busy_machine_is_refused_with_the_numbers(tmp_path, busy_machine, capsys):
     target = str(tmp_path / "p.jsonl")
     assert command_line.main([*NANO, "-n", "1", "-o", target]) == 5
     out, err = capsys.readouterr()

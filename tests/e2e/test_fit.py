@@ -25,7 +25,7 @@ from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.fit import fit_rows, profile_rows, sources_from
 from hwnas.pipeline.predictors import accuracy_predictor, latency_predictor, load_predictor
 from hwnas.pipeline.rundir import load_supernet, open_run, save_supernet
-from hwnas.profiling.profiles import write_profile
+from hwnas.profiling.profiles import merge_profiles, read_profile, write_profile
 from hwnas.profiling.records import Settings
 from hwnas.testing.profiles import made_up_profile
 from hwnas.training.data import load_data
@@ -49,7 +49,8 @@ def latency(archs, *, speed: float = 1.0, per_layer: float = 0.2, seed: int = 0)
 def profile(path: Path, device: str, n: int, *, seed: int = 0, settings=None, **how) -> Path:
     archs = spread(NANO, n, seed=seed)
     values = zip(archs, latency(archs, seed=seed, **how).tolist(), strict=True)
-    write_profile(path, made_up_profile(device, list(values), settings=settings or Settings()))
+    found = made_up_profile(device, list(values), settings=settings or Settings(), space=NANO)
+    write_profile(path, found)
     return path
 
 
@@ -211,6 +212,21 @@ def test_profiles_without_a_run(tmp_path: Path, capsys) -> None:
     assert found["predictors"][0]["folder"] is None
 
 
+def test_a_profile_of_several_spaces(tmp_path: Path, capsys) -> None:
+    path = profile(tmp_path / "toy.jsonl", "toy", 20)
+    other = hwnas.space("nasvit")
+    archs = other.sample(12, np.random.default_rng(0))
+    pairs = [(arch, 5.0 + number) for number, arch in enumerate(archs)]
+    rest = profile(tmp_path / "rest.jsonl", "toy", 4)
+    write_profile(rest, made_up_profile("toy", pairs))
+    write_profile(path, merge_profiles(read_profile(path), read_profile(rest)))
+    for space, rows in (("nano", 20), ("nasvit", 12)):
+        found = fitted(capsys, "--profile", path, "--space", space, "--quick")
+        assert [entry["rows"] for entry in found["predictors"]] == [rows]
+    line = refused(capsys, "--profile", path)
+    assert "of space 'nasvit' and space 'nano' with {\"channels\":1}; accepted: one space" in line
+
+
 def test_few_measurements_of_a_new_device(tmp_path: Path, capsys) -> None:
     old = [
         profile(tmp_path / "a.jsonl", "a", 30, seed=1, speed=2.0),
@@ -220,7 +236,7 @@ def test_few_measurements_of_a_new_device(tmp_path: Path, capsys) -> None:
     values = latency(chosen, speed=0.3, per_layer=0.5)
     new = tmp_path / "new.jsonl"
     pairs = list(zip(chosen, values.tolist(), strict=True))
-    write_profile(new, made_up_profile("new", pairs))
+    write_profile(new, made_up_profile("new", pairs, space=NANO))
     found = fitted(capsys, "--from", f"{old[0]},{old[1]}", "--profile", new,
                    "--space", "nano", "--channels", 1, "--out", tmp_path / "kept")  # fmt: skip
     (entry,) = found["predictors"]
@@ -303,7 +319,11 @@ def test_mistakes_in_requests(tmp_path: Path, capsys) -> None:
         (["--table", "no.csv", "--run", "x"], "--table goes with --test and --target only"),
         (["--run", tmp_path], "not a run folder"),
         (["--profile", tmp_path / "no.jsonl", "--space", "nano"], "no.jsonl: no such file"),
-        (["--profile", path, "--space", "nasvit"], "a profile of space 'nano', expected 'nasvit'"),
+        (
+            ["--profile", path, "--space", "nasvit"],
+            "a profile of space 'nano' with {\"channels\":1}, expected space 'nasvit'",
+        ),
+        (["--profile", path, "--space", "nano", "--channels", 3], "expected space 'nano'"),
         (["--profile", path, "--space", "nono"], "unknown space 'nono'"),
         (["--profile", path], "t1-b1-fp32: 6 rows, at least 10 are needed"),
         (["--profile", path, "--target", "lat"], "unknown target of a profile 'lat'"),
@@ -330,4 +350,4 @@ def test_mistakes_in_runs(trained: Path, tmp_path: Path, capsys) -> None:
     pairs = [(arch, 1.0) for arch in other.sample(2, np.random.default_rng(0))]
     write_profile(bare / "profiles" / "x.jsonl", made_up_profile("x", pairs))
     line = refused(capsys, "--run", bare, "-n", 0)
-    assert "x.jsonl: a profile of space 'nasvit', expected 'nano'" in line
+    assert "x.jsonl: a profile of space 'nasvit', expected space 'nano' with" in line

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from hwnas.errors import FormatError, HwnasError
-from hwnas.profiling.driver import Options, grid, profile
-from hwnas.profiling.measure import Plan
+from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.profiles import (
     ProfileWriter,
     check_profile,
@@ -14,25 +13,8 @@ from hwnas.profiling.profiles import (
     merge_profiles,
     read_profile,
 )
-from hwnas.testing.onnx_models import conv_stack
-
-QUICK = Plan(min_runs=9, max_runs=18, max_s=0.5)
-
-
-def arch(width):
-    return {"space": "toy", "genes": {"width": width}, "digest": f"{width:064d}"}
-
-
-ARCHS = [arch(width) for width in range(4, 15)]
-
-
-def provide(arch, settings):
-    return conv_stack(width=arch["genes"]["width"])
-
-
-@pytest.fixture
-def options(tmp_path):
-    return Options(force=True, memory=False, plan=QUICK, lock_folder=tmp_path / "locks")
+from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
+from hwnas.testing.onnx_models import provide_toy as provide
 
 
 @pytest.fixture

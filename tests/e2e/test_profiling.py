@@ -10,33 +10,16 @@ import pytest
 
 from hwnas.errors import HwnasError, UnreliableError, UsageError
 from hwnas.profiling.backends import BuildCall
-from hwnas.profiling.driver import Options, grid, profile
+from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.machine import Preflight, Readings, device
-from hwnas.profiling.measure import Plan
+from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import (
     check_profile,
     read_profile,
 )
-from hwnas.testing.onnx_models import conv_stack
-
-QUICK = Plan(min_runs=9, max_runs=18, max_s=0.5)
-
-
-def arch(width):
-    return {"space": "toy", "genes": {"width": width}, "digest": f"{width:064d}"}
-
-
-ARCHS = [arch(width) for width in range(4, 15)]
-
-
-def provide(arch, settings):
-    return conv_stack(width=arch["genes"]["width"])
-
-
-@pytest.fixture
-def options(tmp_path):
-    return Options(force=True, memory=False, plan=QUICK, lock_folder=tmp_path / "locks")
+from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
+from hwnas.testing.onnx_models import provide_toy as provide
+from hwnas.testing.onnx_models import toy_arch as arch
 
 
 def with_changes(options, **changes):
@@ -190,14 +173,7 @@ def test_a_second_profiler_is_kept_off(tmp_path, options):
         profile(grid(ARCHS), provide=provide, output=tmp_path / "p.jsonl", options=options)
 
 
-def test_a_busy_machine_is_refused_with_numbers_unless_forced(tmp_path, options, monkeypatch):
-    busy = Preflight(
-        refusals=("the cores are 93% busy",),
-        cautions=(),
-        readings=Readings(cores=2),
-        privilege="none",
-    )
-    monkeypatch.setattr("hwnas.profiling.driver.preflight", lambda *_, **__: busy)
+def test_a_busy_machine_is_refused_with_numbers_unless_forced(tmp_path, options, busy_machine):
     path, jobs = tmp_path / "p.jsonl", grid(ARCHS[:1])
     polite = with_changes(options, force=False)
     with pytest.raises(UnreliableError, match="93%") as raised:
@@ -212,10 +188,8 @@ def test_a_busy_machine_is_refused_with_numbers_unless_forced(tmp_path, options,
 SCRIPT = """
 import sys
 from pathlib import Path
-from hwnas.profiling.driver import Options, grid, profile
-from hwnas.profiling.measure import Plan
-from hwnas.testing.onnx_models import conv_stack
-archs = [{"space": "toy", "genes": {"width": w}, "digest": f"{w:064d}"} for w in range(4, 15)]
+from hwnas.profiling.driver import grid, profile
+from hwnas.testing.onnx_models import TOY_ARCHS as archs, conv_stack
 profile(
     grid(archs),
     provide=lambda arch, settings: conv_stack(width=arch["genes"]["width"]),

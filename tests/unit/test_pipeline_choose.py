@@ -93,18 +93,66 @@ def test_active_measuring_stops_when_all_is_spent_and_forgets_failures() -> None
     assert [r.rows for r in found.rounds] == sorted(r.rows for r in found.rounds)
 
 
-def test_active_measuring_goes_on_from_what_is_known() -> None:
-    known = dict(zip(archs := spread(NANO, 20, seed=0), latency(archs).tolist(), strict=True))
-    asked = []
+def active(known, **how):
+    """Return the order in which everything was tried, and what a session found."""
+    order = dict(known)
 
     def measure(archs):
-        asked.extend(archs)
-        return latency(archs).tolist()
+        values = [None if arch.digest[0] in "01" else one for arch, one in
+                  zip(archs, latency(archs).tolist(), strict=True)]  # fmt: skip
+        order.update(zip(archs, values, strict=True))
+        return values
 
-    found = measure_actively(NANO, measure, wanted_mape=1e-3, most=24, batch=4, known=known)
-    assert len(asked) == 4
-    assert not set(asked) & set(known)
-    assert set(found.measured) == set(known) | set(asked)
+    found = measure_actively(NANO, measure, wanted_mape=1e-3, known=known, **how)
+    return order, found
+
+
+def test_a_session_that_was_cut_anywhere_goes_on_as_if_it_had_not_been() -> None:
+    whole, found = active({}, most=36)
+    assert len(whole) == 36
+    assert None in whole.values()
+    assert set(found.failed) == {arch for arch, value in whole.items() if value is None}
+    for cut in (7, 24):
+        known = dict(list(whole.items())[:cut])
+        again, rest = active(known, most=36)
+        assert list(again) == list(whole)
+        assert rest.rounds[-1].mape == found.rounds[-1].mape
+    shorter, _ = active({}, most=33)
+    assert list(active(shorter, most=36)[0]) == list(whole)
+
+
+def test_rounds_tell_what_is_known_and_what_more_would_buy() -> None:
+    _, found = active({}, most=32)
+    assert [now.rows + now.failed for now in found.rounds] == [20, 30, 32]
+    assert all(now.gain >= 0 for now in found.rounds)
+    first = found.rounds[0]
+    expected = first.mape * (1 - (first.rows / (first.rows + 10)) ** 0.5)
+    assert first.gain == pytest.approx(expected)
+
+
+def test_everything_that_is_known_counts() -> None:
+    archs = spread(NANO, 40, seed=5)
+    known = dict(zip(archs, latency(archs).tolist(), strict=True))
+    order, found = active(known, most=30)
+    assert order == known
+    assert found.rounds[0].rows + found.rounds[0].failed == 40
+
+
+def test_active_measuring_keeps_to_a_pool() -> None:
+    pool = spread(NANO, 27, seed=4)
+    order, found = active({}, most=100, among=pool)
+    assert list(order)[:20] == pool[:20]
+    assert set(order) == set(pool)
+    assert sum(value is not None for value in order.values()) == len(found.measured)
+
+
+def test_few_keep_to_a_pool() -> None:
+    pool = spread(NANO, 30, seed=4)
+    chosen = few(NANO, [OldDevice(1.0)], 6, among=pool)
+    assert len(set(chosen)) == 6
+    assert set(chosen) < set(pool)
+    with pytest.raises(UsageError, match="31 architectures asked for, nano has 30 to choose of"):
+        few(NANO, [OldDevice(1.0)], 31, among=pool)
 
 
 def test_a_space_that_is_used_up_ends_it() -> None:

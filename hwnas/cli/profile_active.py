@@ -1,0 +1,136 @@
+"""`hwnas profile --active`: measure until a predictor is good enough."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwnas.cli.output import Output
+from hwnas.cli.profile import named_source
+from hwnas.cli.profile_measuring import (
+    Settings,
+    Watcher,
+    require_builders,
+)
+from hwnas.cli.progress import ProgressLine
+from hwnas.cli.verbs import require
+from hwnas.errors import GateError, UsageError
+from hwnas.io.units import SHARE, parse
+
+if TYPE_CHECKING:
+    from hwnas.pipeline.choose import Active, Round
+    from hwnas.pipeline.measuring import Source
+    from hwnas.profiling.jobs import Options
+    from hwnas.profiling.records import Settings as How
+    from hwnas.spaces import Space
+
+_WANTED = "3%"
+
+
+def chosen_pool(
+    pack: Path | None, space: "Space | None", archs: str | None, *, few: int | None
+) -> "tuple[Space, Source]":
+    """Return the space, and the architectures to choose among (none: the whole space)."""
+    from hwnas.pipeline import measuring
+
+    if few is not None:
+        raise UsageError("both --few and --active", "leave one out")
+    source = named_source(pack, space, archs)
+    if source is not None:
+        return measuring.space_of_source(source), source
+    if space is None:
+        raise UsageError(
+            "nothing to measure is named; accepted: a pack, --space, --archs or --run",
+            "hwnas profile --space nano --active",
+        )
+    return space, measuring.building()
+
+
+def measure_until(
+    output: Output,
+    space: "Space",
+    source: "Source",
+    *,
+    settings: Settings,
+    options: "Options",
+    target: Path,
+    seed: int,
+    wanted_error: str | None,
+    most: int | None,
+) -> None:
+    """Measure and print what was reached; GateError if the error asked for was not."""
+    wanted = 100.0 * parse(wanted_error or _WANTED, SHARE)
+    require("profile --active", ("sklearn",))
+    backend, how = _first(output, settings, source)
+    require_builders(source, [backend])
+    from hwnas.pipeline.active import Aim, profile_actively
+    from hwnas.pipeline.choose import MOST
+
+    aim = Aim(mape=wanted, most=most or MOST, seed=seed)
+    line = ProgressLine(output)
+    found = profile_actively(
+        space, source, backend=backend, settings=how, output=target, aim=aim,
+        options=options, progress=Watcher(output),
+        watch=lambda now: line.note(_round_text(now, aim.batch)),
+    )  # fmt: skip
+    output.result(
+        _document(found, target, backend, how, wanted=wanted),
+        f"{target}: {_count(found)} with {_described(backend, how)}\n"
+        + "\n".join(_round_text(now, aim.batch) for now in found.rounds),
+    )
+    if not found.reached:
+        last = found.rounds[-1]
+        raise GateError(
+            f"the error is {last.mape:.2f} % after {_count(found)}, not the {wanted:g} % asked for",
+            f"the same command with --most {aim.most + 100} goes on, or ask for less",
+        )
+
+
+def _first(output: Output, settings: Settings, source: "Source") -> "tuple[str, How]":
+    """Return the first backend and setting, and tell if there were others."""
+    from hwnas.profiling.records import Settings as How
+
+    precisions = settings.precisions or source.usual
+    lists = (settings.backends, precisions, settings.threads, settings.batches, settings.workers)
+    backend = settings.backends[0]
+    how = How(threads=settings.threads[0], batch=settings.batches[0], precision=precisions[0],
+              workers=settings.workers[0])  # fmt: skip
+    if any(len(values) > 1 for values in lists):
+        output.note(
+            f"--active measures one setting at a time: {_described(backend, how)}; "
+            "start it again for the others"
+        )
+    return backend, how
+
+
+def _described(backend: str, how: "How") -> str:
+    return f"{backend}, {how.precision}, threads {how.threads}, batch {how.batch}"
+
+
+def _count(found: "Active") -> str:
+    failed = f", {len(found.failed)} failed" if found.failed else ""
+    return f"{len(found.measured)} architectures measured{failed}"
+
+
+def _round_text(now: "Round", batch: int) -> str:
+    kind = "by nested cross-validation" if now.confirmed else "estimated"
+    failed = f", {now.failed} failed" if now.failed else ""
+    return (
+        f"{now.rows} architectures{failed}: error {now.mape:.2f} % ({kind}); "
+        f"{batch} more would buy about {now.gain:.2f} points"
+    )
+
+
+def _document(
+    found: "Active", target: Path, backend: str, how: "How", *, wanted: float
+) -> dict[str, Any]:
+    return {
+        "profile": str(target),
+        "backend": backend,
+        "settings": asdict(how),
+        "reached": found.reached,
+        "wanted_mape": wanted,
+        "mape": found.rounds[-1].mape,
+        "rows": len(found.measured),
+        "failed": len(found.failed),
+        "rounds": [asdict(now) for now in found.rounds],
+    }

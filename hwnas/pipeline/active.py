@@ -1,0 +1,123 @@
+"""Measuring on this device until its predictor is good enough: `hwnas profile --active`.
+
+One backend with one setting. Everything that the profile holds of that setting counts, whoever
+measured it, and every measurement is on disk at once, so the profile is all the state there is: a
+session that was killed goes on with exactly what it would have measured next.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hwnas.errors import UsageError
+from hwnas.pipeline.choose import BATCH, MOST, Active, Round, measure_actively
+from hwnas.pipeline.measuring import Source, archs_of, plain_module, runnable
+from hwnas.pipeline.profiled import records_of
+from hwnas.profiling.driver import (
+    alone_on_device,
+    check_failures,
+    known_profile,
+    profile_alone,
+)
+from hwnas.profiling.jobs import Job, Options, Progress
+from hwnas.profiling.machine import device
+from hwnas.profiling.records import Settings
+from hwnas.profiling.sampling import arch_document
+from hwnas.spaces import Arch, Space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aim:
+    """When to stop: the error (MAPE, percent) that is asked for, or so many architectures."""
+
+    mape: float = 3.0
+    most: int = MOST
+    batch: int = BATCH
+    seed: int = 0
+
+
+def profile_actively(
+    space: Space,
+    source: Source,
+    *,
+    backend: str,
+    settings: Settings,
+    output: Path,
+    aim: Aim = Aim(),
+    options: Options | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    watch: Callable[[Round], None] | None = None,
+) -> Active:
+    """Measure batches of what is least certain into `output` until the error is reached.
+
+    Chooses among the architectures of `source`, of the whole space if it names none. Raises
+    HwnasError at the end when more than a tenth of the measurements failed.
+    """
+    if settings.workers > 1:
+        raise UsageError(f"{settings.workers} workers measure throughput; accepted: 1")
+    runnable([Job(arch={}, backend=backend, settings=settings)], source)
+    bench = _Bench(
+        space=space, source=source, backend=backend, settings=settings, output=output,
+        options=options or Options(), progress=progress,
+    )  # fmt: skip
+    with alone_on_device(bench.options):
+        found = measure_actively(
+            space,
+            bench.measure,
+            wanted_mape=aim.mape,
+            most=aim.most,
+            batch=aim.batch,
+            known=bench.known(),
+            among=archs_of(source, space) if source.archs else None,
+            seed=aim.seed,
+            watch=watch,
+        )
+    check_failures(len(found.failed), len(found.measured) + len(found.failed), output)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Bench:
+    """Measures architectures with one setting into one profile."""
+
+    space: Space
+    source: Source
+    backend: str
+    settings: Settings
+    output: Path
+    options: Options
+    progress: Callable[[Progress], None] | None
+
+    def known(self) -> dict[Arch, float | None]:
+        """Return what the profile holds, after measuring again what the options say."""
+        known = self._there()
+        if known and (self.options.retry_failures or self.options.again):
+            self._profile(list(known), self.options)
+            known = self._there()
+        return known
+
+    def measure(self, archs: Sequence[Arch]) -> list[float | None]:
+        """Return the latency of each architecture in ms, None where it failed."""
+        self._profile(archs, replace(self.options, retry_failures=False, again=None))
+        there = self._there()
+        return [there[arch] for arch in archs]
+
+    def _profile(self, archs: Sequence[Arch], options: Options) -> None:
+        jobs = [
+            Job(arch=arch_document(self.space, arch), backend=self.backend, settings=self.settings)
+            for arch in archs
+        ]
+        profile_alone(
+            jobs, provide=self.source.provide, provide_module=plain_module, output=self.output,
+            options=options, progress=self.progress,
+        )  # fmt: skip
+
+    def _there(self) -> dict[Arch, float | None]:
+        profile = known_profile(self.output, device().fingerprint)
+        if profile is None:
+            return {}
+        return {
+            arch: None if record.latency is None else record.latency.median_ms
+            for arch, record in records_of(profile, self.space, origin=str(self.output))
+            if record.backend == self.backend and record.settings == self.settings
+        }

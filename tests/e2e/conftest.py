@@ -1,0 +1,35 @@
+"""What tests of profiling share: quick options, a lock of their own, a machine that is busy."""
+
+from pathlib import Path
+
+import pytest
+
+from hwnas.profiling.jobs import Options
+from hwnas.profiling.machine import Preflight, Readings
+from hwnas.profiling.measure import Plan
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """Return options that measure quickly whatever the machine does."""
+    quick = Plan(min_runs=9, max_runs=18, max_s=0.5)
+    return Options(force=True, memory=False, plan=quick, lock_folder=tmp_path / "locks")
+
+
+@pytest.fixture
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the lock of the device apart from that of tests that run at the same time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> Preflight:
+    """Let the pre-flight find the cores 93 % busy."""
+    busy = Preflight(
+        refusals=("the cores are 93% busy with other work (limit 10%)",),
+        cautions=(),
+        readings=Readings(cores=2),
+        privilege="none",
+    )
+    monkeypatch.setattr("hwnas.profiling.driver.preflight", lambda *_, **__: busy)
+    return busy
