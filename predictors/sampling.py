@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from hwnas.errors import UsageError
 from hwnas.predictors import checks
+from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.predictor import Predictor
+from hwnas.predictors.threads import one_blas_thread
 
 MOST_CANDIDATES = 2000
 
@@ -50,6 +52,19 @@ def most_uncertain(
     table, price = checks.features(genes, costs)
     if not 1 <= n <= len(table):
         raise UsageError(f"{n} of {len(table)} architectures asked for")
+    with one_blas_thread():
+        return _most_uncertain(predictor, table, price, n, measured=measured, rng=rng)
+
+
+def _most_uncertain(
+    predictor: Predictor,
+    table: FloatArray,
+    price: FloatArray,
+    n: int,
+    *,
+    measured: Measured,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
     pool = np.sort(rng.permutation(len(table))[: max(MOST_CANDIDATES, n)])
     columns = predictor.stack.columns
     process = predictor.stack.processes["distances"]

@@ -18,6 +18,7 @@ from hwnas.predictors.columns import Columns, FloatArray, trees_see
 from hwnas.predictors.forest import Float32Array, Forest, Votes, Walker, grow_extra, grow_random
 from hwnas.predictors.intervals import Errors
 from hwnas.predictors.process import ANY, Process, Recipe, fit_process
+from hwnas.predictors.threads import one_blas_thread
 from hwnas.predictors.weights import simplex_weights
 
 ALWAYS = ("costs", "choices", "counts")
@@ -108,6 +109,11 @@ class Runner:
 
 def fit_stack(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -> Stack:
     """Return the stack fitted on positive targets `y`."""
+    with one_blas_thread():
+        return _fitted(genes, costs, y, seed=seed)
+
+
+def _fitted(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -> Stack:
     columns = Columns.learn(genes, costs)
     blocks = columns.blocks(genes, costs)
     folds = fold_numbers(len(y), seed=seed)

@@ -1,6 +1,5 @@
 """`hwnas fit`: predictors of latency and accuracy from what was measured."""
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +86,6 @@ def fit(
     Errors are those of nested cross-validation: every row is predicted by a predictor that has
     not seen it. The same command measures only what is missing.
     """
-    # Read when numpy is loaded: matrices are small, and threads cost many times what they save.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if train is not None or test is not None:
         if folder or profiles or sources:
             raise UsageError("--table goes with --test and --target only")
@@ -159,21 +156,15 @@ def _space(
         from hwnas.pipeline.rundir import space_of
 
         return space_of(run)
-    from hwnas.pipeline.fit import space_in
-    from hwnas.spaces import space
+    from hwnas.pipeline.profiled import space_in
 
     options = {"classes": classes, "channels": channels}
     given = {key: value for key, value in options.items() if value is not None}
-    return space(name or space_in(profiles[0]), **given)
+    return space_in(profiles, name=name, options=given)
 
 
 def _measure(
-    output: Output,
-    run: "Run",
-    number: int,
-    *,
-    workers: int | None,
-    ray: str | None,
+    output: Output, run: "Run", number: int, *, workers: int | None, ray: str | None,
     recipe: str | None,
 ) -> None:  # fmt: skip
     from hwnas.cli.verbs import require
@@ -185,9 +176,7 @@ def _measure(
     require("fit --run", ("torch", "timm"))
     require_ray("fit", ray)
     output.note(f"measuring the accuracies of {missing} subnets on the held-out part")
-    work = Work(
-        workers=workers, ray=ray, recipe=recipe, watch=_watcher(output), note=output.note
-    )
+    work = Work(workers=workers, ray=ray, recipe=recipe, watch=_watcher(output), note=output.note)
     measure_accuracies(run, number, work=work)
 
 
