@@ -58,8 +58,8 @@ def write_predictor(folder: Path, stack: Stack, card: Card) -> None:
             "stack": _description(stack),
             "errors": _out_of_fold(stack),
             "ranges": _ranges(stack, card),
-            "versions": {name: _version(name) for name in FITTED_WITH},
-            "arrays": {"file": ARRAYS, "sha256": digest_file(target / ARRAYS)},
+            "versions": versions(),
+            "arrays": arrays_entry(target),
         }
         write_json(target / CARD, SCHEMA, document)
 
@@ -72,17 +72,32 @@ def read_predictor(folder: Path) -> tuple[Stack, Card]:
     document = read_json(folder / CARD, SCHEMA)
     arrays, _ = read_tensors(folder / ARRAYS)
     try:
-        if digest_file(folder / ARRAYS) != document["arrays"]["sha256"]:
-            raise FormatError(
-                f"{folder / ARRAYS}: does not belong to its card (digests differ)",
-                "copy the whole folder again, or fit the predictor again",
-            )
+        check_arrays(folder, document)
         fitted = {entry.name: document["fitted"][entry.name] for entry in fields(Card)}
         for names in ("gene_names", "cost_names"):
             fitted[names] = tuple(fitted[names])
         return _stack(document["stack"], arrays), Card(**fitted)
     except (KeyError, TypeError) as error:
         raise FormatError(f"{folder}: incomplete predictor ({error!r})") from error
+
+
+def arrays_entry(folder: Path) -> dict[str, str]:
+    """Return what a card says of the arrays beside it."""
+    return {"file": ARRAYS, "sha256": digest_file(folder / ARRAYS)}
+
+
+def check_arrays(folder: Path, document: dict[str, Any]) -> None:
+    """Raise FormatError if the arrays are not those of the card."""
+    if arrays_entry(folder)["sha256"] != document["arrays"]["sha256"]:
+        raise FormatError(
+            f"{folder / ARRAYS}: does not belong to its card (digests differ)",
+            "copy the whole folder again, or fit the predictor again",
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that shape a fit."""
+    return {name: _version(name) for name in FITTED_WITH}
 
 
 def _arrays(stack: Stack) -> dict[str, NDArray[Any]]:

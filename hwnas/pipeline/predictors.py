@@ -24,7 +24,7 @@ from hwnas.io import (
 )
 from hwnas.pipeline.rundir import Run, latest_step, space_of
 from hwnas.predictors import Prediction, Predictor, Transferred
-from hwnas.predictors.card import ARRAYS, CARD
+from hwnas.predictors.card import ARRAYS, CARD, arrays_entry, check_arrays, versions
 from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.features import Features, features, same_columns
 from hwnas.predictors.intervals import Errors
@@ -175,7 +175,13 @@ class Indirect:
             for number, source in enumerate(self.sources):
                 source.save(target / SOURCES / str(number))
             fitted = {"target": self.target, "rows": self.rows, "about": dict(self.about)}
-            content = {"fitted": fitted, "sources": len(self.sources)}
+            content = {
+                "fitted": fitted,
+                "sources": len(self.sources),
+                "errors": {"mape": 100.0 * float(found.errors.mape[0])},
+                "versions": versions(),
+                "arrays": arrays_entry(target),
+            }
             write_json(target / CARD, TRANSFERRED_SCHEMA, content)
 
         write_folder_atomic(folder, write)
@@ -277,6 +283,7 @@ def _load(folder: Path, space: Space) -> SpacePredictor:
     arrays, _ = read_tensors(folder / ARRAYS)
     errors = {n.removeprefix("errors/"): a for n, a in arrays.items() if n.startswith("errors/")}
     try:
+        check_arrays(folder, document)
         fitted = document["fitted"]
         return Indirect(
             space=space,
