@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hwnas.errors import FormatError
-from hwnas.io import Schema, canonical_json, write_atomic
-from hwnas.io import onnxwire
+from hwnas.io import Schema, canonical_json, onnxwire, write_atomic
 from hwnas.profiling.records import ArchJson, Settings, arch_digest
 from hwnas.profiling.weights import Spec, describe, generate
 
