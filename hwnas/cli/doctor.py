@@ -27,7 +27,6 @@ _BASE = {
     "platformdirs": "platformdirs",
     "psutil": "psutil",
     "pydantic": "pydantic",
-    "rich": "rich",
     "safetensors": "safetensors",
 }
 _EXTRAS = {
