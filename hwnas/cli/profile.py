@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwnas.profiling.records import Grade
     from hwnas.spaces import Space
 
-_SETTINGS = options(
+SETTINGS = options(
     click.option("--backend", "backends", type=names, default="onnxruntime", show_default=True,
                  metavar="NAME,..", help="Runtimes to measure with."),
     click.option("--precision", "precisions", type=names, metavar="NAME,..",
@@ -29,7 +29,7 @@ _SETTINGS = options(
     click.option("--workers", type=whole_numbers, default="1", show_default=True, metavar="N,..",
                  help="More than 1: throughput of that many processes, each on its own core."),
 )  # fmt: skip
-_CARE = options(
+CARE = options(
     click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
     click.option("--retry-failures", is_flag=True, help="Measure again what failed before."),
     click.option("--again", type=click.Choice(["B", "C", "D"]),
@@ -67,9 +67,9 @@ _UNTIL = options(
 @click.command()
 @click.argument("pack", required=False, type=click.Path(path_type=Path), metavar="[PACK]")
 @ARCHITECTURES
-@_SETTINGS
+@SETTINGS
 @_UNTIL
-@_CARE
+@CARE
 @_PLACE
 @verb_options
 def profile(

@@ -41,6 +41,11 @@ VERBS: dict[str, Verb] = {
         target="hwnas.cli.profile:profile",
         help="Measure architectures on this machine, those of a PACK or of a --space.",
     ),
+    "fleet": Verb(
+        target="hwnas.cli.fleet:fleet",
+        help="Measure a PACK on many devices at once, the machines of a Ray cluster.",
+        needs=("ray",),
+    ),
     "profiles": Verb(
         target="hwnas.cli.profiles:profiles",
         help="List, show, compare, merge and check profiles.",

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
-from hwnas.pipeline.measuring import Source, plain_module
+from hwnas.pipeline.measuring import plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
 from hwnas.profiling.bench import Bench
 from hwnas.profiling.driver import alone_on_device, check_failures, missing_jobs, open_bench
 from hwnas.profiling.jobs import Job, Options, Provide
-from hwnas.profiling.packs import Model, PackProvider, read_pack, write_pack
+from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
-from hwnas.profiling.records import ArchJson, Header, Key, Record, Settings
+from hwnas.profiling.records import Header, Key, Record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,19 +126,6 @@ def conclude(outcomes: Iterable[DeviceOutcome], jobs: int) -> None:
         check_failures(outcome.failed, jobs, outcome.profile)
 
 
-def pack_of(source: Source, precisions: Sequence[str], path: Path) -> Path:
-    """Write the models of a source that builds them into a pack, which can travel."""
-    write_pack(
-        path,
-        (
-            Model(arch=arch, precision=precision, onnx=_built(source, arch, precision))
-            for arch in source.archs
-            for precision in precisions
-        ),
-    )
-    return path
-
-
 def bench_on(
     number: int,
     *,
@@ -237,9 +224,3 @@ def _count_failed(path: Path, wanted: set[Key]) -> int:
 
 def _device_of(errand: Errand) -> str:
     return errand.device
-
-
-def _built(source: Source, arch: ArchJson, precision: str) -> bytes:
-    made = source.provide(arch, Settings(precision=precision))
-    assert isinstance(made, bytes)
-    return made

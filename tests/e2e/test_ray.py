@@ -19,7 +19,9 @@ from hwnas.pipeline.accuracies import Work, measure_accuracies
 from hwnas.pipeline.ray_executor import Anywhere, OnDevices, Ray
 from hwnas.pipeline.rundir import open_run
 from hwnas.profiling.jobs import Options, grid
+from hwnas.profiling.packs import Model, write_pack
 from hwnas.profiling.profiles import read_profile
+from hwnas.profiling.records import Settings
 from hwnas.spaces import space
 from hwnas.testing import workers
 from hwnas.testing.runs import small_run
@@ -157,11 +159,17 @@ def test_accuracies_are_those_measured_here(
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
     source = measuring.from_space(space("nano"), 3)
-    return fleet.pack_of(source, ["fp32"], tmp_path / "nano.pack")
+    path = tmp_path / "nano.pack"
+    models = [
+        Model(arch=arch, onnx=source.provide(arch, Settings(precision="fp32")))
+        for arch in source.archs
+    ]
+    write_pack(path, models)
+    return path
 
 
 def test_a_fleet_measures_all_on_each_device(
-    address: str, options: Options, pack: Path, tmp_path: Path
+    hwnas: Hwnas, address: str, options: Options, pack: Path, tmp_path: Path
 ) -> None:
     jobs = grid(measuring.from_pack(pack).archs)
     killed: list[str] = []
@@ -188,8 +196,16 @@ def test_a_fleet_measures_all_on_each_device(
         assert profile.header.device.name == outcome.device
         assert set(profile.records) == {job.key for job in jobs}
         assert len(profile.measured()) == 3
-    again = session()
-    assert [(o.measured, o.skipped) for o in again] == [(0, 3), (0, 3)]
+    # The command line finds all of it there.
+    again = hwnas(
+        "fleet", str(pack), "--devices", "board-a,board-b", "--ray", address, "--out",
+        str(tmp_path / "profiles"), "--json",
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert [(o["measured"], o["skipped"]) for o in json.loads(again.stdout)] == [(0, 3), (0, 3)]
+    wrong = hwnas("fleet", str(pack), "--devices", "board-c", "--ray", address, "--json")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "'board-c'" in wrong.stderr
 
 
 def test_two_names_of_one_device_do_not_measure_at_once(

@@ -1,0 +1,152 @@
+"""`hwnas fleet`: a pack measured on many devices at once, the machines of a Ray cluster."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hwnas.cli.output import Output, table, verb_options
+from hwnas.cli.profile import CARE, SETTINGS
+from hwnas.cli.progress import ProgressLine
+from hwnas.cli.values import names
+from hwnas.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hwnas.pipeline.fleet import DeviceOutcome, FleetProgress
+    from hwnas.pipeline.measuring import Source
+    from hwnas.profiling.jobs import Job
+    from hwnas.profiling.records import Grade
+
+
+@click.command()
+@click.argument("pack", type=click.Path(path_type=Path), metavar="PACK")
+@click.option("--devices", type=names, required=True, metavar="NAME,..",
+              help="The devices: machines that joined the cluster with that resource.")  # fmt: skip
+@click.option("--ray", "address", default="auto", show_default=True, metavar="ADDRESS",
+              help="Of the cluster; auto: the one that runs here.")  # fmt: skip
+@click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+              help="Where the profiles go. [default: profiles]")  # fmt: skip
+@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
+              help="Write into this run.")  # fmt: skip
+@SETTINGS
+@CARE
+@click.option("--note", default="", help="A remark for the first line of new profiles.")
+@verb_options
+def fleet(
+    output: Output,
+    *,
+    pack: Path,
+    devices: tuple[str, ...],
+    address: str,
+    out: Path | None,
+    run: Path | None,
+    backends: tuple[str, ...],
+    precisions: tuple[str, ...] | None,
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    workers: tuple[int, ...],
+    force: bool,
+    retry_failures: bool,
+    no_memory: bool,
+    max_seconds: float,
+    timeout: float,
+    note: str,
+    again: "Grade | None" = None,
+) -> None:
+    """Measure a PACK on many devices at once, the machines of a Ray cluster.
+
+    On each device: ray start --address=HOST:6379 --resources='{"NAME": 1}'. One measurement at a
+    time runs on a device; its records go to FOLDER/NAME.jsonl. The same command goes on.
+    """
+    from hwnas.pipeline.fleet import conclude, profile_fleet
+    from hwnas.pipeline.measuring import from_pack
+    from hwnas.profiling.jobs import Options
+    from hwnas.profiling.measure import Plan
+
+    jobs = _jobs(
+        from_pack(pack), output, backends=backends, precisions=precisions, threads=threads,
+        batches=batches, workers=workers,
+    )  # fmt: skip
+    care = Options(force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
+                   plan=Plan(max_s=max_seconds), timeout_s=timeout, note=note)  # fmt: skip
+    outcomes = profile_fleet(
+        pack, jobs, devices=devices, folder=_folder(out, run), address=address, options=care,
+        progress=_Watcher(output), note=output.note,
+    )  # fmt: skip
+    output.result([_document(outcome) for outcome in outcomes], _text(outcomes))
+    conclude(outcomes, len(jobs))
+
+
+def _folder(out: Path | None, run: Path | None) -> Path:
+    if run is None:
+        return out or Path("profiles")
+    from hwnas.pipeline.rundir import open_run
+
+    if out is not None:
+        raise UsageError(f"both --out {out} and --run {run}", "leave one out")
+    return open_run(run).folder / "profiles"
+
+
+def _jobs(
+    source: "Source",
+    output: Output,
+    *,
+    backends: tuple[str, ...],
+    precisions: tuple[str, ...] | None,
+    threads: tuple[int, ...],
+    batches: tuple[int, ...],
+    workers: tuple[int, ...],
+) -> "list[Job]":
+    from hwnas.pipeline.measuring import runnable
+    from hwnas.profiling.jobs import grid
+
+    every = grid(
+        source.archs, backends=backends, precisions=precisions or source.usual, threads=threads,
+        batches=batches, workers=workers,
+    )  # fmt: skip
+    jobs, left_out = runnable(every, source)
+    for reason in left_out:
+        output.note(f"left out: {reason}")
+    return jobs
+
+
+class _Watcher:
+    """Tells of each measurement."""
+
+    def __init__(self, output: Output) -> None:
+        self._line = ProgressLine(output)
+
+    def __call__(self, progress: "FleetProgress") -> None:
+        """Show a measurement, and a failure on a line of its own."""
+        from hwnas.profiling.records import arch_digest
+
+        record = progress.record
+        name = f"{progress.device}: {arch_digest(record.arch)[:12]} {record.backend}"
+        if record.failure is not None:
+            self._line.note(f"failed ({record.failure.kind}): {name}: {record.failure.reason}")
+        parts = [f"{progress.done}/{progress.total}", name]
+        if record.latency is not None:
+            parts += [f"{record.latency.median_ms:.3f} ms", f"grade {record.grade}"]
+        self._line.show("  ".join(parts), last=progress.done == progress.total)
+
+
+def _document(outcome: "DeviceOutcome") -> dict[str, object]:
+    return {
+        "device": outcome.device,
+        "profile": str(outcome.profile),
+        "measured": outcome.measured,
+        "skipped": outcome.skipped,
+        "failed": outcome.failed,
+        "refusal": None if outcome.refusal is None else outcome.refusal.message,
+    }
+
+
+def _text(outcomes: "Sequence[DeviceOutcome]") -> str:
+    rows = [
+        [outcome.device, str(outcome.measured), str(outcome.skipped), str(outcome.failed),
+         str(outcome.profile)]
+        for outcome in outcomes
+    ]  # fmt: skip
+    return table(["device", "measured", "there", "failed", "profile"], rows, right=(1, 2, 3))
