@@ -60,6 +60,7 @@ def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
         "search": answers * (2.0 + deploy.verify * each),
         "export": answers * (2.0 * _PROCESS_SECONDS + 2.0 * each),
         "validate": answers * (_PROCESS_SECONDS + 2.0 * each),
+        "explain": units.measurement,
         "report": 0.0,
     }
     weights = 4 * units.parameters

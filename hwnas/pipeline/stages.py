@@ -17,11 +17,13 @@ from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.export.family import FAMILY_FILE, read_family
 from hwnas.io import Schema, digest, digest_file, read_json, write_json
 from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, read_front
 from hwnas.training.datasets import DataSettings
 
 STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
 STAGES_FILE = "stages.json"
-_RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json")
+_RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
+            "explanations/*")  # fmt: skip
 
 Command = tuple[str, ...]
 # Runs a command of hwnas to its end; raises what the command failed with.
@@ -134,6 +136,12 @@ def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
             gates=True,
         ),
         Stage(
+            name="explain",
+            commands=partial(_explanations, folder),
+            reads=("search/front.json",),
+            writes=("explanations/*.json",),
+        ),
+        Stage(
             name="report",
             commands=(("report", str(folder)),),
             reads=(*_RECORDS, "artifacts/family/**/*.json"),
@@ -156,6 +164,17 @@ def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
          "--report", str((family / member.file).with_name("verdict.json")))
         for member in read_family(family).members
     )  # fmt: skip
+
+
+def _explanations(folder: Path) -> tuple[Command, ...]:
+    """Return the command that shows where the time of the largest recommended subnet goes."""
+    front = folder / FOLDER / FRONT_FILE
+    picks: list[int] = []
+    if front.exists():
+        answers = read_front(front).answers
+        picks = [answer.recommended for answer in answers if answer.recommended is not None]
+    chosen = read_front(front).choices[picks[-1]].digest[:12] if picks else "recommended"
+    return (("profile", "--run", str(folder), "--explain", chosen),)
 
 
 def _test_images(data: DataSettings) -> str | None:
