@@ -1,4 +1,4 @@
-# make demo    sets everything up in .venv, then does the main job as far as it exists
+# make demo    sets everything up in .venv, then goes the whole way once: train, search, export
 # make test    runs all tests
 # make lint    style, types, import rules
 
@@ -14,10 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 
 demo: $(READY)
-	$(BIN)/hwnas space list
-	$(BIN)/hwnas space show nano
-	$(BIN)/hwnas space sample nano -n 3 --macs 1M..3M
-	$(BIN)/python examples/cut_a_subnet.py
+	$(BIN)/python examples/demo.py
 
 # Several test processes with several threads each would fight for the cores.
 # The script of the report is tested in a browser; where there is none, that is said.
