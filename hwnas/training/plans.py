@@ -45,22 +45,31 @@ class Moment:
 
 Plan = Callable[[Moment], Sequence[Task]]
 # 3 is that of dropout and 7 that of evaluation.
-_DRAW, _WALK, _BANK = 1, 2, 4
+_DRAW, _WALK, _BANK, _VARY = 1, 2, 4, 5
 
 
-def sandwich(space: Space, *, random: int, distils: bool) -> Plan:
+def sandwich(space: Space, *, random: int, distils: bool, vary: Sequence[str] = ()) -> Plan:
     """Return the plan of NASViT, AlphaNet and BigNAS: largest, smallest, `random` others.
 
-    The largest comes first because the others learn from it (`distils`).
+    The largest comes first because the others learn from it (`distils`). Of the genes in `vary`
+    the largest and the smallest take random values, too, so that values which are neither the
+    first nor the last, such as middle resolutions, are trained as often.
     """
     largest, smallest = space.largest(), space.smallest()
     source = (0,) if distils else ()
 
+    def varied(arch: Arch, rng: np.random.Generator) -> Arch:
+        if not vary:
+            return arch
+        (other,) = space.sample(1, rng)
+        return space.arch({**arch, **{gene: other[gene] for gene in vary}})
+
     def plan(moment: Moment) -> Sequence[Task]:
         drawn = space.sample(random, moment.rng(_DRAW))
+        rng = moment.rng(_VARY)
         return (
-            Task(arch=largest, role="largest", is_supernet=True),
-            Task(arch=smallest, role="smallest", learns_from=source),
+            Task(arch=varied(largest, rng), role="largest", is_supernet=True),
+            Task(arch=varied(smallest, rng), role="smallest", learns_from=source),
             *(Task(arch=arch, role="random", learns_from=source) for arch in drawn),
         )
 

@@ -116,7 +116,11 @@ def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
     if wanted.kind == "single-path":
         return single_path(of)
     if wanted.kind == "sandwich":
-        return sandwich(of, random=wanted.random, distils=recipe.losses.distillation != "none")
+        unknown = next((gene for gene in wanted.vary if gene not in of.genes), None)
+        if unknown is not None:
+            raise unknown_name("gene in plan.vary", unknown, of.genes)
+        distils = recipe.losses.distillation != "none"
+        return sandwich(of, random=wanted.random, distils=distils, vary=wanted.vary)
     levels, ends = wanted.levels, wanted.smallest_up_to
     if not levels:
         levels, ends = default_levels(of)

@@ -33,6 +33,9 @@ class PlanSettings(Settings):
 
     kind: Literal["sandwich", "single-path", "complexity"] = "sandwich"
     random: int = Field(2, ge=0, le=64, description="random subnets of a step")
+    vary: tuple[str, ...] = Field(
+        (), description="genes whose values the largest and the smallest draw, too"
+    )
     levels: tuple[Positive, ...] = Field((), description="MACs, for complexity; default: spread")
     smallest_up_to: tuple[Positive, ...] = Field((), description="ends of the smallest's ranges")
     bank: int = Field(0, ge=0, le=10_000, description="good subnets that a level of cost keeps")

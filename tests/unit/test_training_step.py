@@ -338,3 +338,17 @@ def test_label_share_mixes_labels_into_what_subnets_learn() -> None:
     plain = Supernet(space).train()
     wanted = label_loss(plain(images, tasks[1].arch), labels, smoothing=0.1)
     assert losses[1.0] == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_the_ends_of_a_sandwich_can_vary_in_chosen_genes() -> None:
+    space = hwnas.space("nano")
+    fixed = sandwich(space, random=1, distils=True)
+    varied = sandwich(space, random=1, distils=True, vary=("resolution",))
+    moments = [Moment(0, 0, step) for step in range(30)]
+    for role, end in (("largest", space.largest()), ("smallest", space.smallest())):
+        seen = [task.arch for moment in moments for task in varied(moment) if task.role == role]
+        assert {arch["resolution"] for arch in seen} == {24, 28, 32}
+        assert {space.arch({**arch, "resolution": end["resolution"]}) for arch in seen} == {end}
+    assert [task.arch for task in fixed(moments[0])][2:] == [
+        task.arch for task in varied(moments[0])
+    ][2:]
