@@ -7,6 +7,13 @@ The table has one row per architecture, `gene:*` columns and the objectives; `-n
 Regret is 1 - (hypervolume of what was evaluated / that of the whole table). It is given for two
 references: the worst of the table, and the worst of its front plus a tenth of the front's range.
 Every method evaluates exactly the same number of different architectures.
+
+    python benchmarks/search_quality.py --run runs/nano --seeds 10
+
+With --run the subnets of a trained supernet are evaluated on the held-out part, and run in the
+plainest way on the device of the run's predictors (--measured accuracy latency: timed on this
+machine). No such space can be evaluated whole, so all that any method evaluated with any seed
+takes the place of the table: regrets are lower than the true ones, by the same for all methods.
 """
 
 import argparse
@@ -17,6 +24,14 @@ from pathlib import Path
 
 import numpy as np
 
+from hwnas.pipeline.accuracies import Work, measure_archs
+from hwnas.pipeline.measuring import building
+from hwnas.pipeline.rundir import open_run
+from hwnas.pipeline.searching import Request, prepare
+from hwnas.profiling.driver import profile
+from hwnas.profiling.jobs import Job, Options
+from hwnas.profiling.profiles import read_profile
+from hwnas.profiling.sampling import arch_document
 from hwnas.search import Nsga2, Paper, Random, loop, search
 from hwnas.search.problem import Scores
 from hwnas.search.volume import hypervolume, minimal
@@ -25,10 +40,36 @@ from hwnas.spaces import Space
 BATCH = 10
 
 
-class Table:
-    """A space whose architectures have all been measured, and which of them were looked up."""
+class Asked:
+    """Remembers what was evaluated, in that order, and that nothing was evaluated twice."""
+
+    def __init__(self):
+        self.begin()
+
+    def begin(self):
+        self.rows, self.known = [], set()
+
+    def look_up(self, codes):
+        keys = [tuple(row) for row in codes.tolist()]
+        assert not self.known & set(keys)
+        assert len(set(keys)) == len(keys)
+        self.known |= set(keys)
+        values = self.evaluate(codes)
+        self.rows += values.tolist()
+        return values
+
+    def measure(self, archs):
+        return self.look_up(self.space.encode(archs))
+
+    def score(self, codes):
+        return Scores(self.look_up(codes), np.zeros(len(codes)))
+
+
+class Table(Asked):
+    """A space whose architectures have all been measured; `values` are minimised."""
 
     def __init__(self, path, objectives):
+        super().__init__()
         with path.open() as file:
             rows = list(csv.DictReader(file))
         genes = [name for name in rows[0] if name.startswith("gene:")]
@@ -42,22 +83,63 @@ class Table:
         ]
         goals = [[_minimised(row, goal) for goal in objectives] for row in rows]
         self.values = np.empty((len(rows), len(objectives)))
-        self.values[self.rows(np.array(codes))] = goals
-        self.asked = []
+        self.values[self._rows(np.array(codes))] = goals
 
-    def rows(self, codes):
+    def _rows(self, codes):
         return np.ravel_multi_index(tuple(codes.T), tuple(self.space.cardinalities))
 
-    def look_up(self, codes):
-        rows = self.rows(codes)
-        self.asked += rows.tolist()
-        return self.values[rows]
+    def evaluate(self, codes):
+        return self.values[self._rows(codes)]
 
-    def measure(self, archs):
-        return self.look_up(self.space.encode(archs))
+    def everything(self):
+        return self.values
 
-    def score(self, codes):
-        return Scores(self.look_up(codes), np.zeros(len(codes)))
+
+class Supernet(Asked):
+    """Subnets of a run: latency in ms and error in percent, measured or as predictors say.
+
+    What is measured is kept in the run (`accuracies.jsonl`, `search/measured.jsonl`) and not
+    measured again for another method or seed.
+    """
+
+    def __init__(self, folder, *, device, measured):
+        super().__init__()
+        found = prepare(open_run(folder), Request(device=device))
+        self.run, self.field, self.measured = found.run, found.field, measured
+        self.space = found.field.base
+        self.quantities = {q.name: q for q in found.field.quantities}
+        self.every = {}
+
+    def evaluate(self, codes):
+        archs = self.space.decode(codes)
+        if "accuracy" in self.measured:
+            known = measure_archs(self.run, archs, work=Work(workers=1))
+            accuracy = np.array([known[arch].accuracy for arch in archs])
+        else:
+            accuracy = self.quantities["accuracy"].estimate(codes).mean
+        if "latency" in self.measured:
+            latency = self._latency(archs)
+        else:
+            latency = self.quantities["latency"].estimate(codes).mean
+        values = np.stack([latency, 100.0 * (1.0 - accuracy)], axis=1)
+        self.every.update(zip(archs, values.tolist(), strict=True))
+        return values
+
+    def _latency(self, archs):
+        ((way,),) = self.field.devices.values()
+        path = self.run.folder / "search" / "measured.jsonl"
+        jobs = [
+            Job(arch=arch_document(self.space, arch), backend=way.backend, settings=way.settings)
+            for arch in archs
+        ]
+        options = Options(memory=False, device_name=way.device)
+        profile(jobs, provide=building().provide, output=path, options=options)
+        records = read_profile(path).records
+        return np.array([records[job.key].latency.median_ms for job in jobs])
+
+    def everything(self):
+        """Return all that any method evaluated; nobody can evaluate the whole space."""
+        return np.array(list(self.every.values()))
 
 
 def _minimised(row, goal):
@@ -65,8 +147,8 @@ def _minimised(row, goal):
 
 
 def run(table, method, budget, seed):
-    """Return the rows that a method evaluates, in order."""
-    table.asked = []
+    """Return the values that a method sees, in order."""
+    table.begin()
     if method == "loop":
         loop(
             table.space,
@@ -74,12 +156,11 @@ def run(table, method, budget, seed):
             budget=budget,
             batch=BATCH,
             seed=seed,
-            minimise=tuple(f"objective {i}" for i in range(table.values.shape[1])),
+            minimise=("objective 0", "objective 1"),
         )
     else:
         search(table.space, table.score, engine=ENGINES[method](budget), seed=seed)
-    assert len(set(table.asked)) == len(table.asked)
-    return table.asked[:budget]
+    return np.array(table.rows[:budget])
 
 
 # populations of 20: larger ones have too few generations at such budgets, smaller ones do no better
@@ -92,39 +173,69 @@ ENGINES = {
 }
 
 
+def report(table, methods, *, at, seeds, loop_until):
+    until = {m: min(loop_until if m == "loop" else max(at), max(at)) for m in methods}
+    seen, seconds = {}, {}
+    for method in methods:
+        start = time.process_time()
+        seen[method] = [run(table, method, until[method], seed) for seed in range(seeds)]
+        seconds[method] = (time.process_time() - start) / seeds
+    everything = table.everything()
+    front = minimal(everything)
+    low, high = front.min(axis=0), front.max(axis=0)
+    worst = everything.max(axis=0)
+    references = {"table": worst + 1e-9 * abs(worst), "front": high + 0.1 * (high - low)}
+    print(f"{len(everything)} architectures known, {len(front)} on the front")
+    print("regret in %: mean (worst) of", seeds, "seeds")
+    for method in methods:
+        for name, reference in references.items():
+            total = hypervolume(everything, reference)
+            cells = []
+            for count in (count for count in at if count <= until[method]):
+                regrets = [
+                    100 * (1 - hypervolume(values[:count], reference) / total)
+                    for values in seen[method]
+                ]
+                cells.append(f"{count}: {statistics.mean(regrets):5.2f} ({max(regrets):5.2f})")
+            print(
+                f"{method:10s} reference {name}  {'  '.join(cells)}   "
+                f"{seconds[method]:.1f} s per run"
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--objectives", required=True, help="comma list, such as latency,-accuracy")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--table", type=Path)
+    source.add_argument("--run", type=Path, help="a run with a trained supernet and predictors")
+    parser.add_argument("--objectives", help="of --table: comma list, such as latency,-accuracy")
+    parser.add_argument("--device", help="of --run")
+    parser.add_argument(
+        "--measured",
+        nargs="*",
+        default=["accuracy"],
+        choices=["accuracy", "latency"],
+        help="of --run: what is measured; the rest is what predictors say",
+    )
     parser.add_argument("--methods", nargs="+", default=["loop", *ENGINES])
     parser.add_argument("--at", type=int, nargs="+", default=[50, 100, 200, 400])
     parser.add_argument("--loop-until", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=10)
     arguments = parser.parse_args()
-    table = Table(arguments.table, arguments.objectives.split(","))
-    front = minimal(table.values)
-    low, high = front.min(axis=0), front.max(axis=0)
-    worst = table.values.max(axis=0)
-    references = {"table": worst + 1e-9 * abs(worst), "front": high + 0.1 * (high - low)}
-    print(f"{arguments.table.name}: {table.space.count()} architectures, {len(front)} on the front")
-    print("regret in %: mean (worst) of", arguments.seeds, "seeds")
-    for method in arguments.methods:
-        until = min(
-            arguments.loop_until if method == "loop" else max(arguments.at), max(arguments.at)
-        )
-        start = time.process_time()
-        asked = [run(table, method, until, seed) for seed in range(arguments.seeds)]
-        seconds = (time.process_time() - start) / arguments.seeds
-        for name, reference in references.items():
-            total = hypervolume(table.values, reference)
-            cells = []
-            for at in (at for at in arguments.at if at <= until):
-                regrets = [
-                    100 * (1 - hypervolume(table.values[rows[:at]], reference) / total)
-                    for rows in asked
-                ]
-                cells.append(f"{at}: {statistics.mean(regrets):5.2f} ({max(regrets):5.2f})")
-            print(f"{method:10s} reference {name}  {'  '.join(cells)}   {seconds:.1f} s per run")
+    if arguments.run is not None:
+        table = Supernet(arguments.run, device=arguments.device, measured=arguments.measured)
+    elif arguments.objectives:
+        table = Table(arguments.table, arguments.objectives.split(","))
+    else:
+        parser.error("--table needs --objectives")
+    print(arguments.run or arguments.table.name)
+    report(
+        table,
+        arguments.methods,
+        at=arguments.at,
+        seeds=arguments.seeds,
+        loop_until=arguments.loop_until,
+    )
 
 
 if __name__ == "__main__":
