@@ -30,7 +30,7 @@ def script(shell: str) -> str:
 
 def complete(group: click.Group, instruction: str) -> int:
     """Answer a shell; `instruction` is the value of the variable that its script sets."""
-    asked = Completing(name=PROGRAM, params=group.params)
+    asked = Completing(name=PROGRAM, params=group.params, context_settings=group.context_settings)
     try:
         return shell_complete(asked, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
     except HwnasError:  # an unknown verb, or one whose packages are missing

@@ -1,12 +1,14 @@
 """`hwnas fleet`: a pack measured on many devices at once, the machines of a Ray cluster."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hwnas.cli.output import Output, table, verb_options
-from hwnas.cli.profile import CARE, SETTINGS
+from hwnas.cli.profile_measuring import PROFILES, Settings, jobs_of
+from hwnas.cli.profile_options import CARE, SETTINGS
 from hwnas.cli.progress import ProgressLine
 from hwnas.cli.values import names
 from hwnas.errors import UsageError
@@ -15,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hwnas.pipeline.fleet import DeviceOutcome, FleetProgress
-    from hwnas.pipeline.measuring import Source
-    from hwnas.profiling.jobs import Job
-    from hwnas.profiling.records import Grade
+    from hwnas.profiling.jobs import Options
 
 
 @click.command()
@@ -42,18 +42,9 @@ def fleet(
     address: str,
     out: Path | None,
     run: Path | None,
-    backends: tuple[str, ...],
-    precisions: tuple[str, ...] | None,
-    threads: tuple[int, ...],
-    batches: tuple[int, ...],
-    workers: tuple[int, ...],
-    force: bool,
-    retry_failures: bool,
-    no_memory: bool,
-    max_seconds: float,
-    timeout: float,
+    settings: Settings,
+    care: "Options",
     note: str,
-    again: "Grade | None" = None,
 ) -> None:
     """Measure a PACK on many devices at once, the machines of a Ray cluster.
 
@@ -62,18 +53,11 @@ def fleet(
     """
     from hwnas.pipeline.fleet import conclude, profile_fleet
     from hwnas.pipeline.measuring import from_pack
-    from hwnas.profiling.jobs import Options
-    from hwnas.profiling.measure import Plan
 
-    jobs = _jobs(
-        from_pack(pack), output, backends=backends, precisions=precisions, threads=threads,
-        batches=batches, workers=workers,
-    )  # fmt: skip
-    care = Options(force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
-                   plan=Plan(max_s=max_seconds), timeout_s=timeout, note=note)  # fmt: skip
+    jobs = jobs_of(from_pack(pack), settings, output)
     outcomes = profile_fleet(
-        pack, jobs, devices=devices, folder=_folder(out, run), address=address, options=care,
-        progress=_Watcher(output), note=output.note,
+        pack, jobs, devices=devices, folder=_folder(out, run), address=address,
+        options=replace(care, note=note), progress=_Watcher(output), note=output.note,
     )  # fmt: skip
     output.result([_document(outcome) for outcome in outcomes], _text(outcomes))
     conclude(outcomes, len(jobs))
@@ -81,35 +65,12 @@ def fleet(
 
 def _folder(out: Path | None, run: Path | None) -> Path:
     if run is None:
-        return out or Path("profiles")
+        return out or PROFILES
     from hwnas.pipeline.rundir import open_run
 
     if out is not None:
         raise UsageError(f"both --out {out} and --run {run}", "leave one out")
-    return open_run(run).folder / "profiles"
-
-
-def _jobs(
-    source: "Source",
-    output: Output,
-    *,
-    backends: tuple[str, ...],
-    precisions: tuple[str, ...] | None,
-    threads: tuple[int, ...],
-    batches: tuple[int, ...],
-    workers: tuple[int, ...],
-) -> "list[Job]":
-    from hwnas.pipeline.measuring import runnable
-    from hwnas.profiling.jobs import grid
-
-    every = grid(
-        source.archs, backends=backends, precisions=precisions or source.usual, threads=threads,
-        batches=batches, workers=workers,
-    )  # fmt: skip
-    jobs, left_out = runnable(every, source)
-    for reason in left_out:
-        output.note(f"left out: {reason}")
-    return jobs
+    return open_run(run).folder / PROFILES
 
 
 class _Watcher:

@@ -1,5 +1,6 @@
 """`hwnas profile`: latency, throughput and memory of architectures on this machine."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,38 +9,16 @@ from click.core import ParameterSource
 
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.profile_measuring import PROFILES, Settings, measure
-from hwnas.cli.values import ARCHITECTURES, names, options, whole_numbers
+from hwnas.cli.profile_options import CARE, SETTINGS
+from hwnas.cli.values import ARCHITECTURES, options
 from hwnas.cli.verbs import require
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
     from hwnas.pipeline.measuring import Source
-    from hwnas.profiling.records import Grade
+    from hwnas.profiling.jobs import Options
     from hwnas.spaces import Space
 
-SETTINGS = options(
-    click.option("--backend", "backends", type=names, default="onnxruntime", show_default=True,
-                 metavar="NAME,..", help="Runtimes to measure with."),
-    click.option("--precision", "precisions", type=names, metavar="NAME,..",
-                 help="fp32, bf16, int8_dynamic, .. [default: fp32, or all that a pack holds]"),
-    click.option("--threads", type=whole_numbers, default="1", show_default=True,
-                 metavar="N,..", help="Threads of the runtime."),
-    click.option("--batch", "batches", type=whole_numbers, default="1", show_default=True,
-                 metavar="N,..", help="Images at once."),
-    click.option("--workers", type=whole_numbers, default="1", show_default=True, metavar="N,..",
-                 help="More than 1: throughput of that many processes, each on its own core."),
-)  # fmt: skip
-CARE = options(
-    click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
-    click.option("--retry-failures", is_flag=True, help="Measure again what failed before."),
-    click.option("--again", type=click.Choice(["B", "C", "D"]),
-                 help="Measure again what is graded so or worse; the better grade counts."),
-    click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
-    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=3.0,
-                 show_default=True, help="Stop measuring a model after this time."),
-    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
-                 show_default=True, help="Give up on a model after this many seconds."),
-)  # fmt: skip
 _PLACE = options(
     click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                  help="The profile. [default: profiles/DEVICE.jsonl]"),
@@ -84,20 +63,11 @@ def profile(
     seed: int,
     classes: int | None,
     channels: int | None,
-    backends: tuple[str, ...],
-    precisions: tuple[str, ...] | None,
-    threads: tuple[int, ...],
-    batches: tuple[int, ...],
-    workers: tuple[int, ...],
+    settings: Settings,
     active: bool,
     wanted_error: str | None,
     most: int | None,
-    force: bool,
-    retry_failures: bool,
-    again: "Grade | None",
-    no_memory: bool,
-    max_seconds: float,
-    timeout: float,
+    care: "Options",
     out: Path | None,
     run: Path | None,
     device: str | None,
@@ -108,22 +78,14 @@ def profile(
 
     Every measurement is kept at once; the same command goes on after any interruption.
     """
-    from hwnas.profiling.jobs import Options
-    from hwnas.profiling.measure import Plan
-
-    settings = Settings(backends=backends, precisions=precisions, threads=threads,
-                        batches=batches, workers=workers)  # fmt: skip
-    care = Options(force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
-                   plan=Plan(max_s=max_seconds), timeout_s=timeout, device_name=device,
-                   note=note)  # fmt: skip
+    care = replace(care, device_name=device, note=note)
     target = target_file(out, run, device)
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     if explain is not None:
         from hwnas.cli.explain import show_explanation
 
-        show_explanation(
-            output, explain, pack=pack, space=space, profile=target, settings=settings, run=run
-        )
+        show_explanation(output, explain, pack=pack, space=space, profile=target,
+                         settings=settings, run=run)  # fmt: skip
         return
     if active:
         from hwnas.cli.profile_active import chosen_pool, measure_until

@@ -36,7 +36,7 @@ def measure(
     from hwnas.profiling.profiles import read_profile
     from hwnas.profiling.summaries import groups
 
-    jobs = _jobs(source, settings, output)
+    jobs = jobs_of(source, settings, output)
     require_builders(source, [job.backend for job in jobs])
     from hwnas.pipeline.measuring import plain_module
 
@@ -63,7 +63,8 @@ def require_builders(source: "Source", backends: Iterable[str]) -> None:
         require("profile --space", ("onnx",))
 
 
-def _jobs(source: "Source", settings: Settings, output: Output) -> "list[Job]":
+def jobs_of(source: "Source", settings: Settings, output: Output) -> "list[Job]":
+    """Return the measurements to make; tells which combinations are left out."""
     from hwnas.pipeline.measuring import runnable
     from hwnas.profiling.jobs import grid
 

@@ -91,7 +91,7 @@ VERBS: dict[str, Verb] = {
     ),
     "report": Verb(
         target="hwnas.cli.report:report",
-        help="Write one HTML page about RUN: what to take, and why to believe it.",
+        help="Write one self-contained HTML page about RUN: what to take, and why to believe it.",
         needs=("jinja2",),
     ),
     "show": Verb(

@@ -1,0 +1,79 @@
+"""The options of verbs that measure: how models are run, and with what care.
+
+Each group of options reaches the verb as one value.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hwnas.cli.profile_measuring import Settings
+from hwnas.cli.values import Decorator, names, options, whole_numbers
+
+if TYPE_CHECKING:
+    from hwnas.profiling.jobs import Options
+    from hwnas.profiling.records import Grade
+
+
+def _together(into: str, make: Callable[..., object], *parts: str) -> Decorator:
+    """Return a decorator that gives a command one value in place of these options."""
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_one(*arguments: object, **values: Any) -> None:  # noqa: ANN401
+            made = make(**{part: values.pop(part) for part in parts})
+            command(*arguments, **{into: made}, **values)
+
+        return with_one
+
+    return give
+
+
+def _care(
+    *,
+    force: bool,
+    retry_failures: bool,
+    again: "Grade | None",
+    no_memory: bool,
+    max_seconds: float,
+    timeout: float,
+) -> "Options":
+    from hwnas.profiling.jobs import Options
+    from hwnas.profiling.measure import Plan
+
+    return Options(
+        force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
+        plan=Plan(max_s=max_seconds), timeout_s=timeout,
+    )  # fmt: skip
+
+
+# Passed as `settings`.
+SETTINGS = options(
+    click.option("--backend", "backends", type=names, default="onnxruntime", show_default=True,
+                 metavar="NAME,..", help="Runtimes to measure with."),
+    click.option("--precision", "precisions", type=names, metavar="NAME,..",
+                 help="fp32, bf16, int8_dynamic, .. [default: fp32, or all that a pack holds]"),
+    click.option("--threads", type=whole_numbers, default="1", show_default=True,
+                 metavar="N,..", help="Threads of the runtime."),
+    click.option("--batch", "batches", type=whole_numbers, default="1", show_default=True,
+                 metavar="N,..", help="Images at once."),
+    click.option("--workers", type=whole_numbers, default="1", show_default=True, metavar="N,..",
+                 help="More than 1: throughput of that many processes, each on its own core."),
+    _together("settings", Settings, "backends", "precisions", "threads", "batches", "workers"),
+)  # fmt: skip
+# Passed as `care`.
+CARE = options(
+    click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
+    click.option("--retry-failures", is_flag=True, help="Measure again what failed before."),
+    click.option("--again", type=click.Choice(["B", "C", "D"]),
+                 help="Measure again what is graded so or worse; the better grade counts."),
+    click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
+    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=3.0,
+                 show_default=True, help="Stop measuring a model after this time."),
+    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
+                 show_default=True, help="Give up on a model after this many seconds."),
+    _together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",
+              "timeout"),
+)  # fmt: skip
