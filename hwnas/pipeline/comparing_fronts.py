@@ -1,5 +1,6 @@
 """How the searches of two runs differ: predicted fronts at equal cost, and promises kept."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def _at_equal_cost(
     levels = np.geomspace(low, high, _LEVELS).tolist() if low < high else [low]
     for level in levels:
         best = [_best(side, level) for side in points]
-        half = _TO_95 * float(np.hypot(*(_half(estimate) for estimate in best)))
+        half = _TO_95 * math.hypot(*(_half(estimate) for estimate in best))
         centre = best[1].mean - best[0].mean
         yield change_between(
             Interval(centre=centre, low=centre - half, high=centre + half),
