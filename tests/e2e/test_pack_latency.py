@@ -16,8 +16,9 @@ from hwnas.profiling.packs import stand_in
 from hwnas.profiling.privilege import privileged
 from hwnas.profiling.records import Settings
 
-ROUNDS = 6
-PLAN = Plan(min_runs=27, max_runs=27)
+SAME = 0.02
+LEAST_ROUNDS, MOST_ROUNDS, TURNS = 3, 30, 4
+PLAN = Plan(min_runs=9, max_runs=9)
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +48,24 @@ def test_the_operators_are_the_same(paths):
 
 
 def test_the_latency_is_within_two_percent(paths):
-    # Memory is laid out anew in each session, and neighbours come and go: the best of each counts.
+    # Memory is laid out anew in each session, and neighbours come and go: of many short turns,
+    # taken one after the other, the best of each counts. On a busy machine that takes more of them.
     best = [math.inf, math.inf]
-    for number in range(2 * ROUNDS):
-        which = (number + number // 2) % 2  # 0 1 1 0 0 1 1 0: drift meets both alike
-        best[which] = min(best[which], quickest(paths[which]))
-    assert best[1] / best[0] == pytest.approx(1.0, abs=0.02)
+    for number in range(MOST_ROUNDS):
+        turn = (0, 1) if number % 2 else (1, 0)
+        sessions = {which: backend("onnxruntime").open(paths[which], settings=Settings())
+                    for which in turn}  # fmt: skip
+        for which in turn * TURNS:
+            best[which] = min(best[which], quickest(sessions[which]))
+        for session in sessions.values():
+            session.close()
+        if number + 1 >= LEAST_ROUNDS and abs(best[1] / best[0] - 1.0) <= SAME:
+            break
+    assert best[1] / best[0] == pytest.approx(1.0, abs=SAME)
 
 
-def quickest(path):
-    session = backend("onnxruntime").open(path, settings=Settings())
+def quickest(session):
     with privileged() as held:
         clock = "thread_cpu" if held.privilege == "none" else "wall"
         latency = measure(session.run, clock=clock, rest_share=held.rest_share, plan=PLAN)
-    session.close()
     return min(latency.samples_ms)
