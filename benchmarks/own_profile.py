@@ -38,7 +38,7 @@ def main() -> None:
     space = space_in([chosen.train], name=chosen.space)
     tested = {rows.name: rows for rows in profile_rows([chosen.test], space)} if chosen.test else {}
     found = {}
-    print(f"{'':44}{'train':>6}{'test':>6}" + "".join(f"{name:>12}" for name in SHOWN))
+    print(f"{'':72}{'train':>6}{'test':>6}" + "".join(f"{name:>12}" for name in SHOWN))
     for rows in profile_rows([chosen.train], space):
         if chosen.test and rows.name not in tested:
             continue
@@ -78,7 +78,7 @@ def one(space: Space, train: Part, test: Part) -> Scores:
 def show(name: str, results: list[tuple[int, Scores]]) -> None:
     means = [float(np.mean([getattr(scores, key) for _, scores in results])) for key in SHOWN]
     counts = f"{results[0][0]:6}{results[0][1].rows:6}"
-    print(f"{name:44}{counts}" + "".join(f"{value:12.3f}" for value in means), flush=True)
+    print(f"{name:72}{counts}" + "".join(f"{value:12.3f}" for value in means), flush=True)
 
 
 if __name__ == "__main__":
