@@ -110,10 +110,15 @@ def matching(
 
 
 def _hint(examples: Examples, unknown: Sequence[str]) -> str:
-    parts = sorted(_PARTS.intersection(name.lower() for name in unknown))
+    parts = sorted((name for name in unknown if name.lower() in _PARTS), key=_trained_on)
     if parts:
-        return f"name the part to test on: {examples.name}/{parts[-1]}"
+        return f"name the part to test on: {examples.name}/{parts[0]}"
     return "class folders are named as the classes of the model"
+
+
+def _trained_on(name: str) -> tuple[bool, str]:
+    """Return a key that sorts test and validation parts before training parts."""
+    return name.lower().startswith("train"), name
 
 
 def count_right(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("subnet", required=False, type=click.Path(path_type=Path), metavar="[SUBNET]")
 @click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
               help="Export from this run; the subnet is extracted first if need be.  "
-                   "[default: the present folder]")  # fmt: skip
+                   "[default: this folder, or the only run in runs]")  # fmt: skip
 @click.option("--arch", metavar="FILE|DIGEST|NAME",
               help="Of the run: a file, a digest, smallest, largest.")  # fmt: skip
 @click.option("--pick", metavar="PICK",
@@ -103,9 +103,9 @@ def _extracted(
     pick: str | None, latency: str | None,
 ) -> Path:  # fmt: skip
     from hwnas.pipeline import extracting
-    from hwnas.pipeline.rundir import open_run
+    from hwnas.pipeline.rundir import find_run
 
-    run = open_run(folder or Path())
+    run = find_run(folder)
     selection = extracting.select(run, arch=arch, pick=pick, latency=latency)
     found = extracting.extract(run, selection, recipe=recipe)
     output.note(f"{found.folder}: {'extracted' if found.is_new else 'was there already'}")
@@ -117,18 +117,19 @@ def _export_family(
     members: int | None,
 ) -> None:  # fmt: skip
     from hwnas.pipeline.families import export_family
-    from hwnas.pipeline.rundir import open_run
+    from hwnas.pipeline.rundir import find_run
 
-    run = open_run(folder or Path())
+    run = find_run(folder)
     found = export_family(run, wish=wish, members=members, out=out, recipe=recipe, note=output.note)
     output.result(found.to_json(), _family_text(found))
 
 
 def _family_text(pack: "Pack") -> str:
+    count = len(pack.family.members)
     choose = f'hwnas.export.choose_member("{pack.folder}", latency_ms=...)'
     return "\n".join(
         [
-            f"{pack.folder}: {len(pack.family.members)} members",
+            f"{pack.folder}: {count} member{'' if count == 1 else 's'}",
             family_table(pack.family),
             f"choose one: {choose}",
         ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, millions, verb_options
+from hwnas.cli.show_text import estimates
 
 if TYPE_CHECKING:
     from hwnas.pipeline.sealing import Subnet
@@ -110,9 +111,5 @@ def _calibration(card: "Card") -> str:
 
 
 def _promised(promised: Any) -> str:  # noqa: ANN401 - a JSON object
-    parts = [
-        f"{name} {values['mean']:.4g} ({values['low']:.4g} to {values['high']:.4g})"
-        for name, values in promised["predicted"].items()
-    ]
     budget = f", for {promised['budget']}" if promised["budget"] else ""
-    return ", ".join(parts) + budget
+    return estimates(promised["predicted"]) + budget

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import click
 
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.progress import clock
-from hwnas.errors import HwnasError
+from hwnas.errors import EXIT_INTERRUPTED, HwnasError
 
 if TYPE_CHECKING:
     from hwnas.pipeline.stages import Command, Step
@@ -94,7 +95,9 @@ def _show_plan(
         [step.stage.name, clock(found.seconds[step.stage.name]) if step.due else "-", step.why]
         for step in steps
     ]
-    commands = [f"  hwnas {' '.join(command)}" for step in due for command in step.stage.resolved()]
+    commands = [
+        f"  {shlex.join(('hwnas', *command))}" for step in due for command in step.stage.resolved()
+    ]
     disk = f"{found.disk_bytes / 1e6:.0f} MB"
     text = [table(["stage", "time", "why"], rows, right=(1,)), "",
             f"about {clock(total)} in all, and {disk} on disk", "", *commands]  # fmt: skip
@@ -150,12 +153,13 @@ def _launcher(output: Output) -> "Callable[[Command], None]":
     flags = ["--quiet"] if output.quiet else []
 
     def launch(command: "Command") -> None:
-        output.note(f"$ hwnas {' '.join(command)}")
+        output.note(f"$ {shlex.join(('hwnas', *command))}")
         child = subprocess.Popen(  # noqa: S603 - our own verbs
             [*_HWNAS, *command, *flags],
             # Results of stages are news here; the result of this verb is the summary at the end.
             stdout=sys.stderr if not output.quiet else subprocess.DEVNULL,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            process_group=0,  # Ctrl-C reaches the stage once, through this process
         )
         code = _waited(child)
         if code:
@@ -165,15 +169,18 @@ def _launcher(output: Output) -> "Callable[[Command], None]":
 
 
 def _waited(child: "subprocess.Popen[bytes]") -> int:
-    """Return the exit code of a child; an interrupt is for the child to end by."""
+    """Return the exit code of a child; an interrupt is for the child to end by, and to explain."""
     try:
         return child.wait()
     except KeyboardInterrupt:
         child.send_signal(signal.SIGINT)
         try:
-            child.wait(timeout=_PATIENCE_S)
+            code = child.wait(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
             child.kill()
+            raise
+        if code == EXIT_INTERRUPTED:
+            raise click.exceptions.Exit(code) from None
         raise
 
 

@@ -107,11 +107,20 @@ def costs(values: Mapping[str, int]) -> str:
 def estimates(values: Mapping[str, Any]) -> str:
     """Return those of the values that are estimates with an interval."""
     texts = [
-        f"{name} {value['mean']:.4g} ({value['low']:.4g} to {value['high']:.4g})"
+        f"{name} {estimate(name, value)}"
         for name, value in values.items()
         if isinstance(value, dict) and {"mean", "low", "high"} <= value.keys()
     ]
     return ", ".join(texts) or "-"
+
+
+def estimate(name: str, value: Mapping[str, float]) -> str:
+    """Return an estimate with its interval, in the unit of what it estimates."""
+    factor, unit = (100.0, "%") if name.startswith("accuracy") else (1.0, "")
+    if name.startswith("latency"):
+        unit = " ms"
+    mean, low, high = (f"{factor * value[end]:.4g}" for end in ("mean", "low", "high"))
+    return f"{mean}{unit} ({low} to {high})"
 
 
 def supernet(said: Mapping[str, Any] | None) -> str:

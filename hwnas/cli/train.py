@@ -166,4 +166,7 @@ def init(output: Output, name: str, lists: bool, out: Path | None) -> None:
     if out.exists():
         raise UsageError(f"{out} exists", "choose another --out")
     write_atomic(out, text)
-    output.result({"recipe": name, "file": str(out)}, f"{out}: written; hwnas train {out}")
+    output.result(
+        {"recipe": name, "file": str(out)},
+        f"{out}: written; hwnas run {out} does all of it, hwnas train {out} only trains",
+    )

@@ -137,9 +137,9 @@ def _parse(text: str, kind: Kind) -> tuple[float, str]:
     number, unit = match.groups()
     if unit not in kind.factors:
         accepted = ", ".join(factor or "none" for factor in kind.factors)
-        written = f"the unit {unit!r}" if unit else "no unit"
+        wrong = f"the unit {unit!r}, which is no unit of a {kind.name}" if unit else "no unit"
         raise UsageError(
-            f"{text!r} has {written}, which is no unit of a {kind.name}; accepted: {accepted}",
+            f"{text!r} has {wrong}; accepted: {accepted}",
             f"write it such as {kind.example}",
         )
     value = float(Decimal(number) * kind.factors[unit])

@@ -56,7 +56,9 @@ def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
         try:
             text = path.read_text()
         except FileNotFoundError as error:
-            raise FormatError(f"{path}: no such recipe") from error
+            raise FormatError(
+                f"{path}: no such recipe", "hwnas init > my.toml writes one"
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: cannot be read ({error})") from error
     else:
@@ -65,6 +67,7 @@ def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{source}: not TOML ({error})", _HINT) from error
+    _prefer_given_folder(document, assignments)
     for assignment in assignments:
         _assign(document, assignment)
     return checked(document, source)
@@ -105,6 +108,14 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     return repr(value)
+
+
+def _prefer_given_folder(document: dict[str, Any], assignments: Sequence[str]) -> None:
+    """Forget the recipe's data.name where a folder is given and no name with it."""
+    given = {assignment.partition("=")[0].strip() for assignment in assignments}
+    data = document.get("data")
+    if "data.path" in given and "data.name" not in given and isinstance(data, dict):
+        data.pop("name", None)
 
 
 def _assign(document: dict[str, Any], assignment: str) -> None:

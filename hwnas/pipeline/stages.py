@@ -7,11 +7,11 @@ the next, and each can be killed and goes on by itself.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import monotonic
-from typing import Any
 
 from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.export.family import FAMILY_FILE, read_family
@@ -25,6 +25,8 @@ STAGES_FILE = "stages.json"
 _RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
             "explanations/*")  # fmt: skip
 
+_IMMATERIAL = ("--force",)  # how patient a measurement is, not what is measured
+
 Command = tuple[str, ...]
 # Runs a command of hwnas to its end; raises what the command failed with.
 Launch = Callable[[Command], None]
@@ -35,7 +37,7 @@ class Stage:
     """Commands, and the files of the run that they read and write, as patterns.
 
     `commands` may be a function, for those that depend on what earlier stages found. `binding`:
-    what else decides their outcome. `gates`: later stages go on when it fails.
+    what decides their outcome instead of their words. `gates`: later stages go on when it fails.
     """
 
     name: str
@@ -52,10 +54,11 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A stage that was done: for what inputs, and how long it took."""
+    """A stage that was done: for what inputs, how long it took, and digests of what it wrote."""
 
     fingerprint: str
     seconds: float
+    wrote: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +88,7 @@ def stages_of(
     train = Stage(
         name="train",
         commands=(("train", source, "--run", str(folder), *sets),),
-        writes=("supernet/LATEST",),
+        writes=("supernet/LATEST", "events.jsonl"),
         binding=digest(recipe.model_dump(mode="json", exclude={"deploy"})),
     )
     return [train, *_searching(recipe, folder, force=force), *_delivering(recipe, folder)]
@@ -196,7 +199,8 @@ def plan(stages: Sequence[Stage], folder: Path, *, start: str | None = None) -> 
         why = _why(stage, folder, done.get(stage.name))
         if start is not None and number - 1 >= names.index(start):
             why = f"asked for with --from {start}"
-        before = next((step.stage.name for step in steps if step.due), None)
+        before = next((step.stage.name for step in steps if step.due
+                       and _feeds(step.stage, stage)), None)  # fmt: skip
         if not why and before is not None:
             why = f"follows {before}"
         steps.append(
@@ -262,7 +266,8 @@ def fingerprint(stage: Stage, folder: Path) -> str:
         for path in sorted(folder.glob(pattern))
         if path.is_file() and path.name != STAGES_FILE
     }
-    return digest({"commands": stage.resolved(), "files": files, "binding": stage.binding})
+    said = [[word for word in command if word not in _IMMATERIAL] for command in stage.resolved()]
+    return digest({"files": files, "binding": stage.binding or said})
 
 
 def _why(stage: Stage, folder: Path, done: Done | None) -> str:
@@ -271,7 +276,29 @@ def _why(stage: Stage, folder: Path, done: Done | None) -> str:
     missing = [pattern for pattern in stage.writes if not any(folder.glob(pattern))]
     if missing:
         return f"{missing[0]} is missing"
-    return "" if fingerprint(stage, folder) == done.fingerprint else "what it depends on changed"
+    if fingerprint(stage, folder) != done.fingerprint:
+        return "what it depends on changed"
+    now = _written(stage, folder)
+    other = [name for name, found in done.wrote.items() if now.get(name) != found]
+    return f"{other[0]} was changed since" if other else ""
+
+
+def _written(stage: Stage, folder: Path) -> dict[str, str]:
+    """Return digests of the files that only this stage writes: those named without a pattern.
+
+    A verb typed by hand may have written another answer there.
+    """
+    names = [name for name in stage.writes if "*" not in name and (folder / name).is_file()]
+    return {name: digest_file(folder / name) for name in names}
+
+
+def _feeds(stage: Stage, later: Stage) -> bool:
+    """Return whether the later stage may read what the stage writes: something in its folder."""
+    return any(
+        fnmatch(written, pattern) or PurePath(written).parts[0] == PurePath(pattern).parts[0]
+        for written in stage.writes
+        for pattern in later.reads
+    )
 
 
 def _check_earlier(steps: Sequence[Step], start: str) -> None:
@@ -285,9 +312,10 @@ def _check_earlier(steps: Sequence[Step], start: str) -> None:
 
 def _remember(folder: Path, stage: Stage, seconds: float) -> None:
     done = read_done(folder)
-    done[stage.name] = Done(fingerprint=fingerprint(stage, folder), seconds=round(seconds, 1))
-    content: dict[str, Any] = {
-        name: {"fingerprint": entry.fingerprint, "seconds": entry.seconds}
-        for name, entry in done.items()
-    }
+    done[stage.name] = Done(
+        fingerprint=fingerprint(stage, folder),
+        seconds=round(seconds, 1),
+        wrote=_written(stage, folder),
+    )
+    content = {name: asdict(entry) for name, entry in done.items()}
     write_json(folder / STAGES_FILE, STAGES_SCHEMA, {"stages": content})

@@ -44,9 +44,9 @@ def _allocate(
     count = round(wanted * total) if wanted < 1 else int(wanted)
     if count > total - len(classes):
         raise UsageError(
-            f"{part} = {wanted} takes {count} of {total} images; "
+            f"data.{part} = {wanted:g} takes {count} of {total} images; "
             f"each of {len(classes)} classes must keep at least one for training",
-            f"choose a smaller {part}",
+            f"choose a smaller {part}; a share such as data.{part}=0.2 fits any number of images",
         )
     for index, members in enumerate(counts):
         if members < 2:

@@ -106,7 +106,7 @@ def test_a_run_lists_what_it_has(things: Path) -> None:
 def test_a_front_tells_its_answers(things: Path) -> None:
     _, text = shown(things / "run" / "search" / "front.json")
     assert "latency 5ms" in text
-    assert "latency 1 (0.5 to 2)" in text
+    assert "latency 1 ms (0.5 to 2)" in text
 
 
 def test_a_pack_is_counted(things: Path, tmp_path: Path) -> None:

@@ -1,11 +1,20 @@
 """Which stages of `hwnas run` are due, with stages that only write files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hwnas.errors import FormatError, HwnasError, UsageError
-from hwnas.pipeline.stages import STAGES_FILE, Command, Stage, plan, run_stages
+from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.stages import (
+    STAGES_FILE,
+    Command,
+    Stage,
+    plan,
+    run_stages,
+    stages_of,
+)
 
 STAGES = [
     Stage(name="one", commands=(("write", "a"),), writes=("a",), binding="x"),
@@ -55,11 +64,13 @@ def test_a_failure_keeps_what_was_done_before(tmp_path: Path) -> None:
 
 
 def test_what_reads_a_changed_file_is_done_again(tmp_path: Path) -> None:
-    done(tmp_path)
-    (tmp_path / "c").write_text("changed")
-    assert due(tmp_path) == ["three"]
-    (tmp_path / "a").write_text("changed")
-    assert due(tmp_path) == ["two", "three"]
+    (tmp_path / "image").write_text("1")
+    stages = [replace(STAGES[0], reads=("image",)), *STAGES[1:]]
+    done(tmp_path, stages)
+    assert due(tmp_path, stages) == []
+    (tmp_path / "image").write_text("2")
+    assert due(tmp_path, stages) == ["one", "two", "three"]
+    assert done(tmp_path, stages) == ["a"]
 
 
 def test_equal_outputs_end_the_chain(tmp_path: Path) -> None:
@@ -90,3 +101,46 @@ def test_a_damaged_record(tmp_path: Path) -> None:
     (tmp_path / STAGES_FILE).write_text("{")
     with pytest.raises(FormatError, match="not JSON"):
         plan(STAGES, tmp_path)
+
+
+def test_a_file_that_another_command_wrote_over_is_written_again(tmp_path: Path) -> None:
+    done(tmp_path)
+    (tmp_path / "d").write_text("another answer")
+    assert [step.why for step in plan(STAGES, tmp_path)][2] == "d was changed since"
+    assert done(tmp_path) == ["d"]
+    assert due(tmp_path) == []
+
+
+def test_patience_changes_nothing_and_words_only_without_a_binding(tmp_path: Path) -> None:
+    done(tmp_path)
+    forced = [Stage(name="one", commands=(("write", "other", "--set", "x=1"),), writes=("a",),
+                    binding="x"),
+              Stage(name="two", commands=(("write", "b", "--force"), ("write", "c")),
+                    reads=("a",), writes=("b", "c")), STAGES[2]]  # fmt: skip
+    assert due(tmp_path, forced) == []
+
+
+def test_what_reads_nothing_of_a_due_stage_is_not_planned(tmp_path: Path) -> None:
+    done(tmp_path)
+    apart = Stage(name="apart", commands=(("write", "e"),), writes=("e",))
+    done(tmp_path, [*STAGES, apart])
+    (tmp_path / "b").unlink()
+    assert due(tmp_path, [*STAGES, apart]) == ["two", "three"]
+
+
+def test_only_what_follows_a_changed_budget_is_due(tmp_path: Path) -> None:
+    recipe = read_recipe("nano-digits")
+    stages = stages_of(recipe, "nano-digits", tmp_path)
+    for stage in stages:
+        for pattern in stage.writes:
+            path = tmp_path / pattern.replace("*", "x")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if pattern.endswith("family.json"):
+                continue
+            path.write_text("written")
+    stages = [stage for stage in stages if stage.name in {"train", "profile", "fit", "search"}]
+    run_stages(stages, tmp_path, launch=lambda command: None, tell=lambda step: None)
+    changed = ['deploy.latency=["50%"]']
+    again = stages_of(read_recipe("nano-digits", changed), "other.toml", tmp_path,
+                      assignments=changed, force=True)[:4]  # fmt: skip
+    assert due(tmp_path, again) == ["search"]

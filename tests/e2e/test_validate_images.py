@@ -48,7 +48,7 @@ def test_a_part_has_to_be_named(artifact, images, tmp_path):
     for name in ("train", "test"):
         shutil.copytree(images / "bag", tmp_path / "root" / name / "bag")
     verdict = examine(artifact, data=tmp_path / "root")
-    assert verdict.gate("data").hint.endswith("root/train")
+    assert verdict.gate("data").hint.endswith("root/test")
 
 
 def test_missing_classes_are_told_and_may_be_accepted(artifact, images):
