@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -57,8 +58,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(tmp_path_factory.mktemp("ray") / "run")
+
+
+@pytest.fixture
+def run_folder(trained: Path, tmp_path: Path) -> Path:
+    """Return a run of which no accuracies are known."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def submitted(executor, tasks):
