@@ -188,11 +188,12 @@ def test_a_busy_machine_is_refused_with_numbers_unless_forced(tmp_path, options,
 SCRIPT = """
 import sys
 from pathlib import Path
-from hwnas.profiling.driver import grid, profile
-from hwnas.testing.onnx_models import TOY_ARCHS as archs, conv_stack
+from hwnas.profiling.driver import Options, grid, profile
+from hwnas.profiling.measure import Plan
+from hwnas.testing.onnx_models import TOY_ARCHS, provide_toy
 profile(
-    grid(archs),
-    provide=lambda arch, settings: conv_stack(width=arch["genes"]["width"]),
+    grid(TOY_ARCHS),
+    provide=provide_toy,
     output=Path(sys.argv[1]),
     options=Options(force=True, memory=False, plan=Plan(min_runs=9, max_runs=18, max_s=0.5),
                     lock_folder=Path(sys.argv[2])),

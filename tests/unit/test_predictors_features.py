@@ -92,4 +92,4 @@ def test_features_cost_no_more_than_a_few_gathers(name: str) -> None:
 
     features_s = min(seconds(lambda: features(space, codes)) for _ in range(3))
     sort_s = min(seconds(lambda: np.sort(numbers)) for _ in range(3))
-    assert features_s < 6 * sort_s
+    assert features_s < 15 * sort_s  # a loop over the rows takes hundreds of times as long
