@@ -17,7 +17,7 @@ from hwnas.profiling.privilege import privileged
 from hwnas.profiling.records import Settings
 
 SAME = 0.02
-LEAST_ROUNDS, MOST_ROUNDS, TURNS = 3, 30, 4
+LEAST_ROUNDS, MOST_ROUNDS, TURNS = 3, 80, 4
 PLAN = Plan(min_runs=9, max_runs=9)
 
 
