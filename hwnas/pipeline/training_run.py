@@ -129,17 +129,17 @@ def train_run(
     folder: Path,
     recipe: Recipe,
     *,
-    start: str | None,
-    note: Callable[[str], None],
-    watch: Callable[[Progress], None],
-    stop: Callable[[], bool],
+    start: str | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Progress], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run | None:
     """Train the recipe's supernet in a run folder, going on where an earlier session stopped.
 
     Returns the run in the process that leads, None in the others of a distributed run.
 
     `start` is a run or a file whose weights training starts from; `note` is told what a person
-    should know.
+    should know, `watch` how far it is; it ends after a step when `stop` says so.
     """
     device = device_of(recipe)
     if recipe.process.threads is not None:
