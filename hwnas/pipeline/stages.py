@@ -6,7 +6,7 @@ stage is a process of its own: what one leaves in memory or sets for its threads
 the next, and each can be killed and goes on by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -236,6 +236,7 @@ def run_stages(
         if not why:
             continue
         begun = monotonic()
+        _forget(folder, stage)
         try:
             for command in stage.resolved():
                 launch(command)
@@ -317,5 +318,16 @@ def _remember(folder: Path, stage: Stage, seconds: float) -> None:
         seconds=round(seconds, 1),
         wrote=_written(stage, folder),
     )
+    _write_done(folder, done)
+
+
+def _forget(folder: Path, stage: Stage) -> None:
+    """Record that a stage is no longer done: killed in the middle, it is due again."""
+    done = read_done(folder)
+    if done.pop(stage.name, None) is not None:
+        _write_done(folder, done)
+
+
+def _write_done(folder: Path, done: Mapping[str, Done]) -> None:
     content = {name: asdict(entry) for name, entry in done.items()}
     write_json(folder / STAGES_FILE, STAGES_SCHEMA, {"stages": content})

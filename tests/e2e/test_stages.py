@@ -63,6 +63,13 @@ def test_a_failure_keeps_what_was_done_before(tmp_path: Path) -> None:
     assert done(tmp_path) == ["b", "c", "d"]
 
 
+def test_a_stage_that_fails_when_it_is_done_again_is_due(tmp_path: Path) -> None:
+    done(tmp_path)
+    with pytest.raises(HwnasError, match="disk full"):
+        done(tmp_path, start="two", fails_at="c")
+    assert due(tmp_path) == ["two", "three"]
+
+
 def test_what_reads_a_changed_file_is_done_again(tmp_path: Path) -> None:
     (tmp_path / "image").write_text("1")
     stages = [replace(STAGES[0], reads=("image",)), *STAGES[1:]]
