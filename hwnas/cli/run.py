@@ -76,8 +76,10 @@ def run(
     seconds = _estimates(output, recipe, assignments) if any(step.due for step in steps) else {}
     progress = _Overall(output, seconds, [step.stage.name for step in steps if step.due])
     begun = time.monotonic()
-    run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
+    failure = run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
     _conclude(output, folder, time.monotonic() - begun)
+    if failure is not None:
+        raise failure
 
 
 def _show_plan(
@@ -190,11 +192,28 @@ def _die_with_parent() -> None:
 
 
 def _conclude(output: Output, folder: Path, seconds: float) -> None:
-    document: dict[str, Any] = {"run": str(folder), "seconds": round(seconds, 1),
-                                "report": str(folder / "report.html"),
-                                "artifacts": str(folder / "artifacts")}  # fmt: skip
+    from hwnas.export.family import read_family
+
+    family = read_family(folder / "artifacts" / "family")
+    rows = [
+        [", ".join(member.budgets), f"{member.accuracy:.2%}",
+         "-" if member.latency_ms is None else f"{member.latency_ms:.3f} ms",
+         f"{member.size_bytes / 1e6:.2f} MB", str(folder / "artifacts" / "family" / member.file)]
+        for member in family.members
+    ]  # fmt: skip
+    document: dict[str, Any] = {
+        "run": str(folder),
+        "seconds": round(seconds, 1),
+        "report": str(folder / "report.html"),
+        "models": [
+            {"budgets": list(member.budgets), "accuracy": member.accuracy,
+             "latency_ms": member.latency_ms, "size_bytes": member.size_bytes,
+             "file": str(folder / "artifacts" / "family" / member.file)}
+            for member in family.members
+        ],
+    }  # fmt: skip
+    found = table(["budget", "held-out", "measured", "size", "model"], rows, right=(1, 2, 3))
     output.result(
         document,
-        f"\n{folder}: done in {clock(seconds)}; models in {folder / 'artifacts'}, "
-        f"report in {folder / 'report.html'}",
+        f"\n{folder}: done in {clock(seconds)}\n\n{found}\n\nreport: {folder / 'report.html'}",
     )

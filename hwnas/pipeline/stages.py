@@ -219,10 +219,11 @@ def run_stages(
     launch: Launch,
     start: str | None = None,
     tell: Callable[[Step], None],
-) -> None:
+) -> HwnasError | None:
     """Do every stage that is due, in order; `tell` hears of each before it begins or is skipped.
 
-    Raises what a stage failed with: at once, or at the end if it was a gate.
+    Raises what a stage failed with; returns the first failure of a gate, after which the run
+    goes on.
     """
     first = [stage.name for stage in stages].index(start) if start else len(stages)
     plan(stages, folder, start=start)
@@ -237,17 +238,24 @@ def run_stages(
             continue
         begun = monotonic()
         _forget(folder, stage)
+        failed = _launched(stage, launch)
+        failure = failure or failed
+        if failed is None:
+            _remember(folder, stage, monotonic() - begun)
+    return failure
+
+
+def _launched(stage: Stage, launch: Launch) -> HwnasError | None:
+    """Run all commands of a stage; return the first failure of a gate."""
+    failure = None
+    for command in stage.resolved():
         try:
-            for command in stage.resolved():
-                launch(command)
+            launch(command)
         except HwnasError as error:
             if not stage.gates:
                 raise
-            failure = error
-            continue
-        _remember(folder, stage, monotonic() - begun)
-    if failure is not None:
-        raise failure
+            failure = failure or error
+    return failure
 
 
 def read_done(folder: Path) -> dict[str, Done]:

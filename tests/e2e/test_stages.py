@@ -151,3 +151,15 @@ def test_only_what_follows_a_changed_budget_is_due(tmp_path: Path) -> None:
     again = stages_of(read_recipe("nano-digits", changed), "other.toml", tmp_path,
                       assignments=changed, force=True)[:4]  # fmt: skip
     assert due(tmp_path, again) == ["search"]
+
+
+def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:
+    gate = Stage(name="gate", commands=(("write", "x"), ("write", "y")), gates=True)
+    writer = Writer(tmp_path, fails_at="x")
+    failure = run_stages(
+        [gate, *STAGES], tmp_path, launch=writer, tell=lambda step: None
+    )  # fmt: skip
+    assert isinstance(failure, HwnasError)
+    assert writer.wrote == ["y", "a", "b", "c", "d"]
+    assert due(tmp_path, [gate, *STAGES]) == ["gate"]
+    assert done(tmp_path, [gate, *STAGES]) == ["x", "y"]
