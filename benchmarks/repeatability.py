@@ -27,7 +27,8 @@ from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import ArchJson, Record, Settings
 from hwnas.testing.onnx_models import conv_stack
 
-LOAD = "while True: sum(range(100000))"
+# Ends with its parent, however that ends.
+LOAD = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
 
 
 def stacks(count: int) -> list[dict[str, object]]:
