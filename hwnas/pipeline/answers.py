@@ -13,6 +13,7 @@ from hwnas.search import Constraint, Objective, knee
 from hwnas.search import Estimate as Estimates
 from hwnas.search.arrays import Codes, Floats
 from hwnas.search.budgets import OF_DEVICES
+from hwnas.search.constraints import upper_limits
 from hwnas.search.problem import LEVEL
 from hwnas.search.ranking import first_front
 
@@ -80,6 +81,7 @@ def answer_of(
         reason=f"the highest predicted accuracy of {feasible} that keep the budget{surely}",
         feasible=feasible,
         listed=tuple(at),
+        limits=upper_limits(constraints),
     )
 
 

@@ -57,7 +57,8 @@ class Answer:
     """What a front says to one budget; numbers are indices into its choices.
 
     `budget`: as it would be typed, such as `latency 25ms`, or empty for none. `feasible`: how
-    many choices keep it. `listed`: the best of these, best first.
+    many choices keep it. `listed`: the best of these, best first. `limits`: the most that it
+    allows of each quantity, with shares resolved.
     """
 
     budget: str
@@ -66,6 +67,7 @@ class Answer:
     reason: str
     feasible: int
     listed: tuple[int, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +91,7 @@ class Verified:
     """What was promised of a choice for a budget, and what was measured on `device`.
 
     `met`: whether everything that was measured keeps the budget. `grade`: of the latency. `step`:
-    of the supernet whose weights were used.
+    of the supernet whose weights were used. `limits`: as in the answer.
     """
 
     digest: str
@@ -101,6 +103,7 @@ class Verified:
     device: str
     grade: str | None
     step: int
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 def arch_of(front: Front, choice: int) -> Arch:
@@ -219,6 +222,8 @@ def _answer(entry: Mapping[str, Any]) -> Answer:
         reason=str(entry["reason"]),
         feasible=int(entry["feasible"]),
         listed=tuple(int(index) for index in entry["listed"]),
+        # Fronts of earlier versions say only what was typed.
+        limits={name: _number(value) for name, value in entry.get("limits", {}).items()},
     )
 
 

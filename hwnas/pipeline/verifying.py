@@ -35,6 +35,7 @@ from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import ArchJson, Record, Settings
 from hwnas.profiling.sampling import arch_document
 from hwnas.search import Constraint
+from hwnas.search.constraints import upper_limits
 from hwnas.spaces import Arch
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class _Session:
                     device=self._device,
                     grade=record.grade,
                     step=step,
+                    limits=upper_limits(asked.constraints),
                 )
             )
         return entries

@@ -110,7 +110,7 @@ def _card(material: Material, front: Front, answer: Answer) -> Card | None:
     choice = front.choices[answer.recommended]
     entries = [entry for entry in material.verified if entry.digest == choice.digest]
     measured = measured_of(entries).get(choice.digest, {})
-    words = budget_words(answer.budget)
+    words = budget_words(answer.budget, answer.limits)
     sentences = [_sentence(answer.reason), _proof(entries), *notes_of(choice)]
     return Card(
         title=f"For {words}" if words else "Without a budget",
@@ -132,7 +132,7 @@ def _empty(answer: Answer) -> bool:
 
 
 def _nothing(answer: Answer) -> str:
-    words = budget_words(answer.budget) or "this search"
+    words = budget_words(answer.budget, answer.limits) or "this search"
     return f"For {words} nothing is recommended: {answer.reason or 'no subnet keeps it'}."
 
 

@@ -11,7 +11,7 @@ from hwnas.report.html import Html, element, joined
 from hwnas.report.labels import text_width
 from hwnas.report.plot import Room, drawing, line, mark
 from hwnas.report.scales import Scale, scale_for, tick_labels
-from hwnas.report.view import ACCURACY, limits_in, what
+from hwnas.report.view import ACCURACY, limits_of, what
 from hwnas.report.words import DASH, digits, percent, plural, quantity, short
 
 ANCHOR, TITLE = "promises", "Promised and delivered"
@@ -81,7 +81,7 @@ def _capital(text: str) -> str:
 
 def _ranges(rows: Sequence[Verified], name: str) -> Block:
     legend = [("range", "promised: 90 % interval"), ("measured", "measured")]
-    if any(limits_in(entry.budget, name) for entry in rows if name != "accuracy"):
+    if any(limits_of(entry, name) for entry in rows if name != "accuracy"):
         legend.append(("budget-mark", "budget"))
     return figure(
         lambda width: range_figure(rows, name, width),
@@ -109,7 +109,7 @@ def range_figure(rows: Sequence[Verified], name: str, width: float) -> Html:
 
 
 def _limit(entry: Verified, name: str) -> float | None:
-    found = limits_in(entry.budget, name) if name != "accuracy" else []
+    found = limits_of(entry, name) if name != "accuracy" else []
     return min(found, default=None)
 
 

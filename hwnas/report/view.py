@@ -4,19 +4,20 @@ x is what a choice costs (a latency where there is one, else MACs), y its accura
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hwnas.errors import UsageError
 from hwnas.io import units
-from hwnas.pipeline.fronts import Choice, Estimate, Front, Verified
+from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, Verified
 from hwnas.report.baselines import Baseline
 from hwnas.report.gather import Landmark, Material
-from hwnas.report.words import SPACE, listed
+from hwnas.report.words import SPACE, listed, quantity
 
 ACCURACY, LATENCY, MACS = "accuracy", "latency", "macs"
 MOST_SPOTS = 300
 _AMOUNT = re.compile(r"[\w:.-]+")
+_NONE: Mapping[str, float] = {}
 _KINDS = {LATENCY: units.DURATION_MS, MACS: units.COUNT}
 
 
@@ -86,7 +87,7 @@ def view_of(material: Material, front: Front, x_name: str, baselines: tuple[Base
     kept = {spot.index for _, spot in recommended} | set(knees[:1])
     kept |= {found.spot.index for found in delivered if found.spot is not None}
     spots = thinned(every, kept)
-    limits = {limit for answer in front.answers for limit in limits_in(answer.budget, x_name)}
+    limits = {limit for answer in front.answers for limit in limits_of(answer, x_name)}
     return View(
         x_name=x_name,
         spots=tuple(spots),
@@ -108,6 +109,11 @@ def thinned(spots: Sequence[Spot], kept: Iterable[int]) -> list[Spot]:
     step = (len(order) - 1) / (MOST_SPOTS - 1)
     chosen = {order[round(step * place)].index for place in range(MOST_SPOTS)} | set(kept)
     return [spot for spot in spots if spot.index in chosen]
+
+
+def limits_of(asked: Answer | Verified, name: str) -> list[float]:
+    """Return the upper ends that the budget of an answer sets for a quantity."""
+    return [asked.limits[name]] if name in asked.limits else limits_in(asked.budget, name)
 
 
 def limits_in(budget: str, name: str) -> list[float]:
@@ -135,14 +141,21 @@ def what(x_name: str) -> str:
     return f"{kind} on {device}" if device else kind
 
 
-def budget_words(budget: str) -> str:
-    """Return a budget as words of a sentence: `latency 25ms` becomes `a latency of 25 ms`."""
+def budget_words(budget: str, limits: Mapping[str, float] = _NONE) -> str:
+    """Return a budget as words of a sentence: `latency 25ms` becomes `latency up to 25 ms`.
+
+    `limits`: what shares of the largest come to.
+    """
     parts = []
     for part in re.split(r"[,;]\s*|\s+and\s+", budget):
         words = part.replace("=", " ").split()
         if len(words) == 2 and words[1][0].isdigit():
             amount = re.sub(r"(?<=\d)(?=[A-Za-z%/])", SPACE, words[1])
-            share = " of the largest" if amount.endswith("%") else ""
+            share = ""
+            if amount.endswith("%"):
+                share = " of the largest"
+                if words[0] in limits:
+                    share += f" ({quantity(words[0], limits[words[0]])})"
             parts.append(f"{words[0].replace(':', ' on ')} up to {amount}{share}")
         elif part:
             parts.append(part)

@@ -6,6 +6,7 @@ is taken to be normal with a spread of its own above and below the value.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -53,6 +54,16 @@ class Constraint:
             - probability_at_most(self.least, mean, low, high, level=level)
             + (low == high) * (mean == self.least)
         )
+
+
+def upper_limits(constraints: Iterable[Constraint]) -> dict[str, float]:
+    """Return the most that constraints allow of each quantity that they bound above."""
+    limits: dict[str, float] = {}
+    for constraint in constraints:
+        if math.isfinite(constraint.most):
+            least = limits.get(constraint.quantity, math.inf)
+            limits[constraint.quantity] = float(min(least, constraint.most))
+    return limits
 
 
 def probability_at_most(

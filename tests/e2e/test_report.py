@@ -18,6 +18,7 @@ from hwnas.pipeline.fronts import latest_front, write_front
 from hwnas.pipeline.rundir import create_run, open_run
 from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.report import report
+from hwnas.report.words import quantity
 from hwnas.testing.finished_runs import made_up_run
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -116,6 +117,28 @@ def test_the_recommendation_says_what_to_take_and_how(finished: Path, tmp_path: 
         assert f"hwnas export --run {finished} --arch {name}" in text
         assert answer.budget.removeprefix("latency ").replace("ms", "\u00a0ms") in text
     assert "Built and measured on Toy board" in text
+
+
+def test_a_budget_that_is_a_share_draws_a_line_where_it_came_to(
+    copied: Path, tmp_path: Path
+) -> None:
+    run = open_run(copied)
+    front = latest_front(run)
+    limit = front.choices[len(front.choices) // 2].predicted["latency"].mean
+
+    def lines(**changes: object) -> int:
+        first = replace(front.answers[0], budget="latency 60%", **changes)
+        write_front(run, replace(front, answers=(first,)))
+        page, _ = page_of(copied, tmp_path)
+        return sum(found.get("class") == "budget" for found in page.all("line"))
+
+    assert lines() == 0
+    assert lines(limits={"latency": limit}) == 2  # on wide and on narrow pages
+    page, _ = page_of(copied, tmp_path)
+    assert (
+        f"60\u00a0% of the largest ({quantity('latency', limit)})"
+        in (page.sections["recommendation"])
+    )
 
 
 def test_every_choice_can_be_picked(finished: Path, tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_each_budget_has_an_answer(made: Run, capsys) -> None:
         assert "probability 0.95" in answer["reason"]
     assert result["answers"][2]["listed"][-1]["predicted"]["latency"]["low"] >= 1.0
     front = latest_front(made)
+    limits = [answer.limits["latency"] for answer in front.answers]
+    assert limits == pytest.approx([1.0, 0.6 * largest, 1.2], rel=1e-3)
     assert len(front.choices) == result["choices"] > 60
     assert front.provenance["predictors"]["accuracy"]["arrays"]
     assert front.provenance["evaluations"] > 20_000

@@ -1,20 +1,21 @@
 """Parts of the report: escaping, axes, labels, words, budgets, thinning."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwnas.pipeline.fronts import Estimate
+from hwnas.pipeline.fronts import Answer, Estimate
 from hwnas.report.baselines import Baseline, best_of
 from hwnas.report.html import Html, element, joined
 from hwnas.report.labels import Box, Label, place, text_width
 from hwnas.report.plot import stepped
 from hwnas.report.scales import scale_for, tick_labels
 from hwnas.report.training import smoothed, thinned
-from hwnas.report.view import MOST_SPOTS, Spot, budget_words, limits_in
+from hwnas.report.view import MOST_SPOTS, Spot, budget_words, limits_in, limits_of
 from hwnas.report.view import thinned as thinned_spots
 from hwnas.report.words import count, interval, listed, milliseconds, percent, plural, quantity
 
@@ -124,12 +125,26 @@ def test_limits_are_read_from_budgets(budget: str, name: str, limits: list[float
     assert limits_in(budget, name) == limits
 
 
+def test_shares_are_limits_once_they_are_resolved() -> None:
+    answer = Answer(
+        budget="latency 60%, macs 40%", recommended=None, knee=None, reason="", feasible=0,
+        limits={"latency": 4.2, "macs": 2e6},
+    )  # fmt: skip
+    assert limits_of(answer, "latency") == [4.2]
+    assert limits_of(answer, "macs") == [2e6]
+    assert limits_of(replace(answer, limits={}), "latency") == []
+    assert limits_of(replace(answer, limits={}, budget="latency 5ms"), "latency") == [5.0]
+
+
 def test_budgets_in_words() -> None:
     assert budget_words("latency 25ms") == "latency up to 25\u00a0ms"
     assert budget_words("latency 25ms, macs 200M") == (
         "latency up to 25\u00a0ms and macs up to 200\u00a0M"
     )
     assert budget_words("latency 60%") == "latency up to 60\u00a0% of the largest"
+    assert budget_words("latency 60%", {"latency": 4.2}) == (
+        "latency up to 60\u00a0% of the largest (4.20\u00a0ms)"
+    )
     assert budget_words("") == ""
 
 

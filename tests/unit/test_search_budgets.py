@@ -8,6 +8,7 @@ from hwnas.errors import UsageError
 from hwnas.pipeline.deployments import parse_settings
 from hwnas.search import Constraint
 from hwnas.search.budgets import alternatives_of, joint_confidence, label, parse_budgets
+from hwnas.search.constraints import upper_limits
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,16 @@ def test_all_bounds_together_hold_with_the_asked_probability() -> None:
     )
     assert several[0].confidence ** 2 * several[1].confidence == pytest.approx(0.95)
     assert several[2].confidence == 0.95
+
+
+def test_upper_limits_are_the_tightest_and_leave_out_lower_bounds() -> None:
+    assert upper_limits(
+        [
+            Constraint(quantity="latency", most=5.0, least=1.0),
+            Constraint(quantity="latency", most=4.0),
+            Constraint(quantity="throughput", least=100.0),
+        ]
+    ) == {"latency": 4.0}
 
 
 @pytest.mark.parametrize(
