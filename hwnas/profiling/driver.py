@@ -16,11 +16,12 @@ from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import Bench
+from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
-from hwnas.profiling.records import Device, Header, Privilege
+from hwnas.profiling.records import Device, Header, Privilege, Record
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
 
@@ -169,21 +170,28 @@ def _run_all(
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    start = time.perf_counter()
-    for done, job in enumerate(todo, start=1):
+    start, queue = time.perf_counter(), list(todo)
+    for done, job in enumerate(queue, start=1):
         record = bench.record(job)
         writer.add(record)
+        if done <= len(todo) and _contended(record):
+            queue.append(job)  # at the end others may have left the memory alone
         if progress is not None:
             elapsed = time.perf_counter() - start
             progress(
                 Progress(
                     done=done,
-                    total=len(todo),
+                    total=len(queue),
                     record=record,
                     elapsed_s=elapsed,
-                    eta_s=elapsed / done * (len(todo) - done),
+                    eta_s=elapsed / done * (len(queue) - done),
                 )
             )
+
+
+def _contended(record: Record) -> bool:
+    latency = record.latency
+    return latency is not None and (latency.contention or 0.0) > CONTENTION_LIMIT
 
 
 def _versions(jobs: Sequence[Job]) -> dict[str, str]:

@@ -7,6 +7,7 @@ D: only kept because somebody insisted.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.machine import BUSY_LIMIT, STEAL_LIMIT
 from hwnas.profiling.records import GRADES, Conditions, Grade, Latency, Settings
 
@@ -79,6 +80,9 @@ def _about_disturbance(latency: Latency, conditions: Conditions) -> list[_Findin
         drift = latency.reference_drift
         text = f"the reference model moved by {drift:+.1%}"
         findings.append(_by_size(abs(drift), (0.02, 0.05, 0.15), text))
+    if latency.contention is not None:
+        text = f"others slowed the memory down by {latency.contention:.0%}"
+        findings.append(_by_size(latency.contention, (CONTENTION_LIMIT, 0.1, 0.3), text))
     stolen = conditions.steal_share or 0.0
     text = f"{stolen:.1%} of the time was stolen by other guests"
     findings.append(_by_size(stolen, (STEAL_LIMIT / 2, STEAL_LIMIT, 0.1), text))

@@ -2,23 +2,26 @@
 
 Warm-up; blocks of runs of which the first is dropped (it meets the caches of whatever ran before);
 a fixed reference model between blocks, to see the machine drift; a run whose wall time exceeds its
-processor time was preempted and is run again; stop when the median is known well enough.
+processor time was preempted and is run again, and so are blocks beside which the memory was
+contended; stop when the median is known well enough.
 """
 
 import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from hwnas.profiling.contention import CONTENTION_LIMIT, MemoryProbe
 from hwnas.profiling.records import Clock, Latency, Privilege
 from hwnas.profiling.statistics import Summary, summarise
 
 DRIFT_LIMIT = 0.01
 _ROUND_MS = 5
+_FEWEST_AT_REST = 18
 _COARSE_S = 1e-5
 
 
@@ -28,7 +31,10 @@ Run = Callable[[], float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """How long to measure. `block_s` bounds a block of a slow model, at least 3 runs."""
+    """How long to measure. `block_s` bounds a block of a slow model, at least 3 runs.
+
+    `patience_s` bounds the time as `max_s` does while others use the memory.
+    """
 
     warmup_runs: int = 5
     warmup_s: float = 0.03
@@ -39,6 +45,8 @@ class Plan:
     min_runs: int = 54
     max_runs: int = 300
     max_s: float = 3.0
+    patience_s: float = 8.0
+    probe_every_s: float = 0.05
     preempted_ratio: float = 1.05
 
 
@@ -72,27 +80,43 @@ class Timing:
 
 @dataclass(slots=True)
 class _Series:
-    """Accepted and preempted times of one model."""
+    """Accepted, contended and preempted times of one model, and how contended the memory was."""
 
     clock: Clock
     accepted: list[float] = field(default_factory=list)
+    contended: list[float] = field(default_factory=list)
     preempted: list[float] = field(default_factory=list)
+    excesses: list[float] = field(default_factory=list)
 
-    def take(self, timings: list[Timing], preempted_ratio: float) -> None:
-        """Sort the timings of a block."""
+    def take(self, timings: list[Timing], preempted_ratio: float, excess: float = 0.0) -> None:
+        """Sort the timings of a block, beside which the memory was so much slower than at rest."""
+        undisturbed = self.accepted if excess <= CONTENTION_LIMIT else self.contended
+        self.excesses.append(excess)
         for timing in timings:
             was_preempted = (
                 self.clock == "wall"
                 and timing.thread is not None
                 and timing.wall > preempted_ratio * timing.thread
             )
-            times = self.preempted if was_preempted else self.accepted
+            times = self.preempted if was_preempted else undisturbed
             times.append(round(timing.by(self.clock), _ROUND_MS))
 
     @property
+    def at_rest(self) -> bool:
+        """Whether there are enough times that nobody disturbed."""
+        return len(self.accepted) >= _FEWEST_AT_REST or not self.contended
+
+    @property
     def usable(self) -> list[float]:
-        """The accepted times, or the preempted ones where there is nothing better."""
-        return self.accepted if len(self.accepted) >= 3 else self.accepted + self.preempted
+        """The accepted times, or with them what there is next best."""
+        undisturbed = self.accepted if self.at_rest else self.accepted + self.contended
+        return undisturbed if len(undisturbed) >= 3 else undisturbed + self.preempted
+
+    @property
+    def contention(self) -> float:
+        """By which share the memory was slower than at rest beside the usable times."""
+        counted = [e for e in self.excesses if e <= CONTENTION_LIMIT or not self.at_rest]
+        return float(np.median(counted)) if counted else 0.0
 
     def summary(self) -> Summary:
         """Return the figures of the usable times."""
@@ -107,6 +131,7 @@ def measure(
     rest_share: float = 0.0,
     reference: Run | None = None,
     baseline_ms: float | None = None,
+    memory: MemoryProbe | None = None,
     plan: Plan | None = None,
     clocks: Clocks | None = None,
     enough: Callable[[float], bool] | None = None,
@@ -115,7 +140,8 @@ def measure(
 
     `clock` is what to prefer: a device's own clock is always used, and "thread_cpu" falls back to
     the wall where the work is done by another thread. `baseline_ms` is what `reference` took when
-    the session began; the result is divided by its drift where that exceeds a hundredth.
+    the session began; the result is divided by its drift where that exceeds a hundredth. Blocks
+    beside which `memory` was contended are left out as long as there are enough others.
     `privilege` is only written down: the caller holds it. `enough` replaces the decision to stop;
     it is given the seconds spent.
     """
@@ -128,12 +154,17 @@ def measure(
         session.collect(
             run,
             reference=reference,
+            memory=memory,
             model=model,
             drift=drift,
             typical=warm[-1],
             enough=enough,
         )
-    return _concluded(model, drift, baseline_ms, privilege)
+    concluded = _concluded(model, drift, baseline_ms, privilege)
+    if memory is None:
+        return concluded
+    left_out = len(model.contended) if model.at_rest else 0
+    return replace(concluded, contended=left_out, contention=round(model.contention, _ROUND_MS))
 
 
 def _concluded(
@@ -199,16 +230,20 @@ class _Timer:
         """Run a block, drop its first run, and leave the core to others for a moment."""
         start = self.clocks.wall()
         timings = [self.once(run, works_here=works_here) for _ in range(runs)]
+        self._rest_since(start)
+        return timings[1:]
+
+    def _rest_since(self, start: float) -> None:
         if self.rest_share:
             busy = self.clocks.wall() - start
             self.clocks.sleep(busy * self.rest_share / (1 - self.rest_share))
-        return timings[1:]
 
     def collect(
         self,
         run: Run,
         *,
         reference: Run | None,
+        memory: MemoryProbe | None,
         model: _Series,
         drift: _Series,
         typical: Timing,
@@ -218,17 +253,38 @@ class _Timer:
         plan, start = self.plan, self.clocks.wall()
         works_here = typical.thread is not None
         runs = int(np.clip(plan.block_s * 1e3 / max(typical.wall, 1e-6), 3, plan.block_runs))
-        blocks = 0
+        since_reference, before = plan.reference_every, self._excess(memory, model.clock)
         while True:
-            if reference is not None and blocks % plan.reference_every == 0:
+            if reference is not None and since_reference >= plan.reference_every:
                 self._time_reference(reference, drift, works_here)
-            model.take(self.block(run, runs=runs, works_here=works_here), plan.preempted_ratio)
-            blocks += 1
+                since_reference = 0
+            many = 1 if memory is None else plan.reference_every
+            blocks = self._stretch(run, blocks=many, runs=runs, works_here=works_here)
+            since_reference += len(blocks)
+            after = self._excess(memory, model.clock)
+            for timings in blocks:
+                model.take(timings, plan.preempted_ratio, max(before, after))
+            before = after
             spent = self.clocks.wall() - start
             if enough(spent) if enough else self._enough(model, spent):
                 break
         if reference is not None:
             self._time_reference(reference, drift, works_here)
+
+    def _stretch(self, run: Run, *, blocks: int, runs: int, works_here: bool) -> list[list[Timing]]:
+        """Run up to so many blocks, fewer where they take long: between probes of the memory."""
+        start, done = self.clocks.wall(), list[list[Timing]]()
+        while len(done) < blocks and self.clocks.wall() - start < self.plan.probe_every_s:
+            done.append(self.block(run, runs=runs, works_here=works_here))
+        return done
+
+    def _excess(self, memory: MemoryProbe | None, clock: Clock) -> float:
+        if memory is None:
+            return 0.0
+        start = self.clocks.wall()
+        excess = memory.excess(self.clocks.thread if clock == "thread_cpu" else self.clocks.wall)
+        self._rest_since(start)
+        return excess
 
     def _time_reference(self, reference: Run, drift: _Series, works_here: bool) -> None:
         block = self.block(reference, runs=self.plan.block_runs, works_here=works_here)
@@ -238,6 +294,8 @@ class _Timer:
         plan, n = self.plan, len(model.accepted)
         if n >= plan.max_runs or n + len(model.preempted) >= 3 * plan.max_runs:
             return True
+        if not model.at_rest:
+            return spent >= plan.patience_s or len(model.contended) >= 3 * plan.max_runs
         if spent >= plan.max_s:
             return True
         return n >= plan.min_runs and model.summary().half_width <= plan.target

@@ -20,6 +20,7 @@ import psutil
 from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall, Session, backend
 from hwnas.profiling.backends.base import ModelSource
+from hwnas.profiling.contention import MemoryProbe
 from hwnas.profiling.energy import energy_per_run_mj
 from hwnas.profiling.machine import CpuTimes, conditions_since, cpu_times
 from hwnas.profiling.measure import Plan, measure
@@ -32,11 +33,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Worker:
-    """What is kept between requests: reference sessions and a prepared model."""
+    """What is kept between requests: reference sessions, the probe and a prepared model."""
 
     def __init__(self) -> None:
         self._references: dict[str, Session] = {}
         self._prepared: Session | None = None
+        self._probe = MemoryProbe()
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the reply to a request."""
@@ -62,6 +64,7 @@ class _Worker:
                 rest_share=held.rest_share,
                 reference=reference.run,
                 baseline_ms=request.get("baseline_ms"),
+                memory=self._probe,
                 plan=Plan(**request.get("plan", {})),
             )
         conditions = _conditions(before, own)

@@ -51,6 +51,8 @@ def test_a_quiet_privileged_measurement_is_an_a_without_reasons():
         ("B", "+3.0%", {"reference_drift": 0.03}),
         ("C", "-10.0%", {"reference_drift": -0.1}),
         ("D", "+90.0%", {"reference_drift": 0.9}),
+        ("B", "memory down by 5%", {"contention": 0.05}),
+        ("C", "memory down by 20%", {"contention": 0.2}),
         ("C", "stolen", {"conditions": dataclasses.replace(QUIET, steal_share=0.05)}),
         ("C", "forced although it rains", {"refusals": ("it rains",)}),
     ],

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hwnas.profiling.contention import MemoryProbe
 from hwnas.profiling.measure import Clocks, Plan, measure
 
 
@@ -174,3 +175,57 @@ def test_real_time_threads_leave_the_core_for_a_while(machine):
 def test_samples_are_rounded_to_hundredths_of_microseconds(machine):
     result = measure(machine.model("m", 1 / 3), clock="wall", clocks=machine.clocks())
     assert set(result.samples_ms) == {0.33333}
+
+
+class Neighbour(MemoryProbe):
+    """A probe that says what the test wants, probe by probe; the last answer goes on."""
+
+    def __init__(self, *excesses):
+        super().__init__()
+        self.excesses = list(excesses)
+
+    def excess(self, seconds):
+        return self.excesses.pop(0) if len(self.excesses) > 1 else self.excesses[0]
+
+
+def test_runs_beside_a_busy_memory_are_left_out_and_repeated(machine):
+    plan = Plan(warmup_runs=5, warmup_s=0.0)
+    run = machine.model("m", lambda i: 6.0 if i < 25 else 5.0)
+    memory = Neighbour(0.0, 0.2, 0.2, 0.0)
+    result = measure(run, clock="wall", memory=memory, plan=plan, clocks=machine.clocks())
+    assert set(result.samples_ms) == {5.0}
+    assert (result.n, result.contended, result.contention) == (54, 27, 0.0)
+
+
+def test_a_memory_that_stays_busy_is_waited_for_and_then_admitted(machine):
+    plan = Plan(patience_s=4.0, max_s=1.0)
+    run = machine.model("m", jitter(6.0))
+    memory = Neighbour(0.2)
+    result = measure(run, clock="wall", memory=memory, plan=plan, clocks=machine.clocks())
+    assert 4.0 <= machine.wall < 4.2
+    assert result.contention == pytest.approx(0.2)
+    assert result.contended == 0
+    assert result.n > 500
+    assert result.median_ms == pytest.approx(6.0, rel=2e-3)
+
+
+def test_a_short_model_does_not_wait_long_for_the_memory(machine):
+    run = machine.model("m", jitter(0.1))
+    result = measure(run, clock="wall", memory=Neighbour(0.2), clocks=machine.clocks())
+    assert machine.wall < 0.5
+    assert result.n >= 900
+
+
+def test_the_probe_compares_with_the_fastest_it_has_seen():
+    clock = {"now": 0.0, "pass": 1e-3}
+
+    def seconds():
+        clock["now"] += clock["pass"] / 2
+        return clock["now"]
+
+    probe = MemoryProbe()
+    assert probe.excess(seconds) == pytest.approx(0.0)
+    clock["pass"] = 1.2e-3
+    assert probe.excess(seconds) == pytest.approx(0.2)
+    clock["pass"] = 0.9e-3
+    assert probe.excess(seconds) == 0.0
