@@ -85,6 +85,11 @@ VERBS: dict[str, Verb] = {
         target="hwnas.cli.validate:validate",
         help="Check an exported model: outputs, accuracy, latency, memory, size.",
     ),
+    "landmarks": Verb(
+        target="hwnas.cli.landmarks:landmarks",
+        help="Train and measure well-known networks as a run's subnets were, to compare with.",
+        needs=("torch", "timm", "onnx", "onnxscript"),
+    ),
     "compare": Verb(
         target="hwnas.cli.compare:compare",
         help="Show what differs between two runs, and what of it is more than chance.",

@@ -38,6 +38,9 @@ class DeploySettings(Settings):
     precisions: tuple[str, ...] = ("fp32",)
     backends: tuple[str, ...] = ("onnxruntime",)
     verify: Count = Field(3, description="subnets per budget that are built and measured")
+    landmarks: tuple[str, ...] = Field(
+        (), description='other networks to compare with: names of timm, or "auto"; none: no stage'
+    )
     min_accuracy: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="of the exported models on the test images; 0: any"
     )

@@ -13,6 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.known_networks import DEFAULT_COUNT
+from hwnas.pipeline.stages import AUTO
 from hwnas.pipeline.training_run import device_of
 from hwnas.spaces import Space
 
@@ -63,12 +65,22 @@ def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
         "explain": units.measurement,
         "report": 0.0,
     }
+    if deploy.landmarks:
+        seconds["landmarks"] = _landmarks_seconds(recipe, units)
     weights = 4 * units.parameters
     disk = _CHECKPOINTS * _TRAINING_STATE * weights + 3 * answers * weights
     return Estimates(
         seconds={name: value + _PROCESS_SECONDS for name, value in seconds.items()},
         disk_bytes=disk,
     )
+
+
+def _landmarks_seconds(recipe: Recipe, units: _Units) -> float:
+    """Return about how long landmarks take: a step of theirs is that of one subnet."""
+    named = recipe.deploy.landmarks
+    count = DEFAULT_COUNT if named == (AUTO,) else len(named)
+    training = units.step * units.steps / (2 + recipe.plan.random)
+    return count * (training + units.evaluation + units.measurement + 3.0 * _PROCESS_SECONDS)
 
 
 class _NoKeeper:

@@ -25,6 +25,7 @@ STAGES_FILE = "stages.json"
 _RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
             "explanations/*")  # fmt: skip
 
+AUTO = "auto"  # landmarks that cost about as much as the run's subnets
 _IMMATERIAL = ("--force",)  # how patient a measurement is, not what is measured
 
 Command = tuple[str, ...]
@@ -91,7 +92,10 @@ def stages_of(
         writes=("supernet/LATEST", "events.jsonl"),
         binding=digest(recipe.model_dump(mode="json", exclude={"deploy"})),
     )
-    return [train, *_searching(recipe, folder, force=force), *_delivering(recipe, folder)]
+    searching = _searching(recipe, folder, force=force)
+    comparing = _comparing(recipe, folder, force=force)
+    *delivering, report = _delivering(recipe, folder)
+    return [train, *searching, *delivering, *comparing, report]
 
 
 def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
@@ -150,6 +154,23 @@ def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
             reads=(*_RECORDS, "artifacts/family/**/*.json"),
             writes=("report.html",),
         ),
+    ]
+
+
+def _comparing(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
+    """Return the stage that trains other networks, if the recipe names any."""
+    named = recipe.deploy.landmarks
+    if not named:
+        return []
+    entries = () if named == (AUTO,) else named
+    forced = ("--force",) if force else ()
+    return [
+        Stage(
+            name="landmarks",
+            commands=(("landmarks", *entries, "--run", str(folder), *forced),),
+            reads=("config.toml", "search/front.json"),
+            writes=("search/landmarks.jsonl",),
+        )
     ]
 
 

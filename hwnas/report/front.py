@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hwnas.pipeline.fronts import Answer, Front, Verified
+from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
 from hwnas.report.blocks import (
     Block,
@@ -95,6 +96,8 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
         view = view_of(material, front, name, baselines)
         shown |= dict.fromkeys(spot.index for spot in view.spots)
         blocks += [Paragraph(text=_sentences(view, front)), _figure(view)]
+        if view.landmarks:
+            blocks.append(known.table(view))
     if not names:
         shown = dict.fromkeys(range(min(len(front.choices), 300)))
         title = "The front"
@@ -156,6 +159,7 @@ def _sentences(view: View, front: Front) -> str:
         text += _against(view)
     if view.delivered:
         text += f"Diamonds are {plural(len(view.delivered), 'subnet')} built and measured. "
+    text += known.sentence(view)
     if view.left_out:
         text += f"{plural(view.left_out, 'subnet')} in between are not drawn. "
     return text.strip()
@@ -199,7 +203,7 @@ def _figure(view: View) -> Figure:
         legend.append(("measured", "measured"))
     if view.baselines:
         legend += [("uniform-mark", UNIFORM), ("random-line", RANDOM)]
-    if view.landmarks:
+    if known.drawn(view):
         legend.append(("landmark", "other networks, same training"))
     return figure(
         lambda width: front_figure(view, width),

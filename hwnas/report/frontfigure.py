@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hwnas.report.baselines import RANDOM, Baseline
 from hwnas.report.html import Html, element, joined
+from hwnas.report.known import drawn, label
 from hwnas.report.labels import Box, Label, place
 from hwnas.report.plot import (
     Axis,
@@ -67,8 +68,9 @@ def _x_title(view: View) -> str:
 def _scales(view: View, room: Room) -> tuple[Scale, Scale]:
     xs = [end for spot in view.spots for end in (spot.x.mean, spot.x.low, spot.x.high)]
     ys = [spot.y.mean for spot in view.spots]
-    xs += [found.x for found in view.delivered] + [mark.latency for mark in view.landmarks]
-    ys += [found.y for found in view.delivered] + [mark.accuracy for mark in view.landmarks]
+    landmarks = drawn(view)
+    xs += [found.x for found in view.delivered] + [mark.latency for mark in landmarks]
+    ys += [found.y for found in view.delivered] + [mark.accuracy for mark in landmarks]
     for baseline in view.baselines:
         xs += [x for x, _ in baseline.points]
         ys += [y for _, y in baseline.points]
@@ -152,7 +154,7 @@ def _landmarks(view: View, x: Scale, y: Scale) -> Html:
             size=4.0,
             title=f"{found.name}: {percent(found.accuracy)}, {quantity(LATENCY, found.latency)}",
         )
-        for found in view.landmarks
+        for found in drawn(view)
     ]
     return element("g", None, joined(*marks))
 
@@ -217,7 +219,7 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
     ]
     points = [(x(spot.x.mean), y(spot.y.mean)) for spot in view.on_front]
     points += [(x(found.x), y(found.y)) for found in view.delivered]
-    points += [(x(found.latency), y(found.accuracy)) for found in view.landmarks]
+    points += [(x(found.latency), y(found.accuracy)) for found in drawn(view)]
     for baseline in view.baselines:
         points += along(stepped(_places(baseline, x, y)), 14.0)
     points += [
@@ -227,13 +229,13 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
     ]
     wanted = [*_budget_labels(view, box, x), *_recommended_labels(view, x, y)]
     wanted += [
-        Label(text=found.name, x=x(found.latency), y=y(found.accuracy), look="landmark-text")
-        for found in view.landmarks
+        Label(text=label(found), x=x(found.latency), y=y(found.accuracy), look="landmark-text")
+        for found in drawn(view)
     ]
     wanted += _line_labels(view, x, y, narrow=narrow)
     bounds = Box(left=box.left + 2, right=room.width - 1, top=box.top - 10, bottom=box.bottom - 3)
     found = place(wanted, points=points, bounds=bounds, taken=taken)
-    return element("g", {"aria-hidden": "true"}, joined(*(label.draw() for label in found)))
+    return element("g", {"aria-hidden": "true"}, joined(*(placed.draw() for placed in found)))
 
 
 def _budget_labels(view: View, box: Box, x: Scale) -> list[Label]:

@@ -1,6 +1,5 @@
 """What a run holds that a report can tell, read by the library's own readers."""
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from hwnas.pipeline.evaluations import StoredEvaluation, read_evaluations
 from hwnas.pipeline.explanations import Explained, read_explanations
 from hwnas.pipeline.fronts import FOLDER as SEARCH_FOLDER
 from hwnas.pipeline.fronts import FRONT_FILE, Front, Verified, read_front, read_verified
+from hwnas.pipeline.landmarks import Landmark, landmarks_path, read_landmarks
 from hwnas.pipeline.rundir import LATEST_FILE, SUPERNET_FOLDER, Run, latest_step, open_run, space_of
 from hwnas.profiling.profiles import Profile, read_profile
 from hwnas.spaces import Space
@@ -20,19 +20,7 @@ from hwnas.spaces import Space
 if TYPE_CHECKING:
     from hwnas.export.artifact import Manifest
 
-LANDMARKS_FILE = "landmarks.jsonl"
 _EVENTS_FILE, _CONFIG_FILE = "events.jsonl", "config.toml"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Landmark:
-    """A network to compare with, measured: accuracy (a share), latency in ms, MACs if known."""
-
-    name: str
-    kind: str
-    accuracy: float
-    latency: float
-    macs: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +53,7 @@ def gather(folder: Path) -> Material:
         recipe=_recipe(run.folder / _CONFIG_FILE),
         front=read_front(front) if front.is_file() else None,
         verified=tuple(read_verified(run)),
-        landmarks=read_landmarks(run.folder / SEARCH_FOLDER / LANDMARKS_FILE),
+        landmarks=read_landmarks(landmarks_path(run)),
         evaluations=tuple(read_evaluations(run)),
         events=_events(run.folder / _EVENTS_FILE),
         explanations=tuple(read_explanations(run.folder)),
@@ -75,39 +63,6 @@ def gather(folder: Path) -> Material:
             for path in sorted((run.folder / "profiles").glob("*.jsonl"))
         ),
     )
-
-
-def read_landmarks(path: Path) -> tuple[Landmark, ...]:
-    """Return the landmarks of a journal of {name, kind, accuracy, latency, macs}."""
-    if not path.is_file():
-        return ()
-    found = []
-    for number, line in enumerate(read_journal(path), start=1):
-        if "schema" in line:  # a header
-            continue
-        try:
-            found.append(
-                Landmark(
-                    name=str(line["name"]),
-                    kind=str(line.get("kind", "")),
-                    accuracy=_finite(line["accuracy"]),
-                    latency=_finite(line["latency"]),
-                    macs=None if line.get("macs") is None else _finite(line["macs"]),
-                )
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(
-                f"{path}, line {number}: not a landmark ({error!r}); "
-                "accepted: name, kind, accuracy (0 to 1), latency (ms), macs"
-            ) from error
-    return tuple(found)
-
-
-def _finite(value: Any) -> float:  # noqa: ANN401 - parsed JSON
-    found = float(value)
-    if not math.isfinite(found) or found < 0:
-        raise ValueError(f"{value!r} is not a number from zero")
-    return found
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:

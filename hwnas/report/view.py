@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from hwnas.errors import UsageError
 from hwnas.io import units
 from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, Verified
+from hwnas.pipeline.landmarks import Landmark, comparable
 from hwnas.report.baselines import Baseline
-from hwnas.report.gather import Landmark, Material
+from hwnas.report.gather import Material
 from hwnas.report.words import SPACE, listed, quantity
 
 ACCURACY, LATENCY, MACS = "accuracy", "latency", "macs"
@@ -97,8 +98,16 @@ def view_of(material: Material, front: Front, x_name: str, baselines: tuple[Base
         delivered=delivered,
         limits=tuple(sorted(limits)),
         baselines=baselines,
-        landmarks=material.landmarks if x_name == LATENCY else (),
+        landmarks=landmarks_on(material.landmarks, front, x_name),
     )
+
+
+def landmarks_on(landmarks: Sequence[Landmark], front: Front, x_name: str) -> tuple[Landmark, ...]:
+    """Return the landmarks that a figure over a latency may show, by latency."""
+    if x_name.partition(":")[0] != LATENCY:
+        return ()
+    found = [landmark for landmark in landmarks if comparable(landmark, front, x_name)]
+    return tuple(sorted(found, key=lambda landmark: (landmark.latency, landmark.name)))
 
 
 def thinned(spots: Sequence[Spot], kept: Iterable[int]) -> list[Spot]:

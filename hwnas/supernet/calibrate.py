@@ -8,21 +8,29 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hwnas.errors import UsageError
 from hwnas.nets.norms import BatchNorm
 
 
 def calibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Set the running statistics of a plain network to their mean over `batches` of images."""
-    norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
+    """Set the running statistics of a network to their mean over `batches` of images.
+
+    Any torch network will do, not only plain ones.
+    """
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
     modes = {module: module.training for module in network.modules()}
     network.eval()
     for norm in norms:
         norm.track_running_stats = True
-        norm.running_mean = torch.zeros_like(norm.weight, requires_grad=False).detach()
-        norm.running_var = torch.ones_like(norm.weight, requires_grad=False).detach()
-        norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=norm.weight.device)
+        like = norm.weight if norm.affine else next(network.parameters())
+        norm.running_mean = torch.zeros(norm.num_features, device=like.device, dtype=like.dtype)
+        norm.running_var = torch.ones(norm.num_features, device=like.device, dtype=like.dtype)
+        norm.num_batches_tracked = torch.zeros((), dtype=torch.long, device=like.device)
         norm.train()
         norm.momentum = None
     seen = 0
@@ -32,11 +40,11 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
                 network(images)
                 seen += 1
     finally:
-        for norm in norms:
-            norm.momentum = 0.1
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
         for module, mode in modes.items():
             module.training = mode
-    if norms and not seen:
+    if not seen:
         raise UsageError("calibration got no batches of images; accepted: at least one")
 
 
