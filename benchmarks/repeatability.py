@@ -1,7 +1,7 @@
 """How well a latency repeats: the same models measured in several separate processes.
 
-Prints for each condition (with the best scheduling privilege and without, on an idle machine and
-with a load generator on another core) the spread of the median between processes, as the standard
+Prints for each condition (pages of the memory; the best scheduling privilege and none; an idle
+machine and a load generator on another core) the spread of the median between processes, as the standard
 deviation over the mean, and the seconds per architecture, building and peak memory excluded.
 
     python -m benchmarks.repeatability                 stacks of convolutions, 1 to 20 ms
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 
 from hwnas.profiling import machine
@@ -24,7 +25,7 @@ from hwnas.profiling.driver import Options, Provide, grid, profile
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import read_profile
-from hwnas.profiling.records import ArchJson, Record, Settings
+from hwnas.profiling.records import PAGES, ArchJson, Pages, Record, Settings, one_of_pages
 from hwnas.testing.onnx_models import conv_stack
 
 # Ends with its parent, however that ends.
@@ -76,12 +77,15 @@ def measure_once(arguments: argparse.Namespace, output: Path) -> None:
     privileges = ("fifo", "autogroup") if arguments.privileged else ()
     options = Options(force=True, memory=False, privileges=privileges, lock_folder=output.parent)
     start = time.perf_counter()
-    outcome = profile(grid(archs), provide=provide, output=output, options=options)
+    jobs = grid(archs, pages=[arguments.pages])
+    outcome = profile(jobs, provide=provide, output=output, options=options)
     spent = {"measure_s": outcome.measure_s, "all_s": time.perf_counter() - start}
     output.with_suffix(".json").write_text(json.dumps(spent))
 
 
-def run_condition(arguments: argparse.Namespace, *, privileged: bool, loads: int) -> None:
+def run_condition(
+    arguments: argparse.Namespace, *, pages: Pages, privileged: bool, loads: int
+) -> None:
     """Measure under one condition and print its line."""
     with tempfile.TemporaryDirectory() as folder, load_generators(loads):
         outputs = [Path(folder) / f"{i}.jsonl" for i in range(arguments.processes)]
@@ -89,6 +93,7 @@ def run_condition(arguments: argparse.Namespace, *, privileged: bool, loads: int
             command = [sys.executable, "-m", "benchmarks.repeatability"]
             command += [str(arguments.pack)] if arguments.pack else []
             command += ["--models", str(arguments.models), "--output", str(output)]
+            command += ["--pages", pages]
             subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
         runs = [read_profile(output).measured() for output in outputs]
         spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]
@@ -107,7 +112,8 @@ def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seco
     grades = "".join(sorted(record.grade for run in runs for record in run))
     first = runs[0][0].latency
     return (
-        f"{'privilege' if privileged else 'none':9} {first.privilege:9} {first.clock:10} "
+        f"{runs[0][0].settings.pages:8} {'privilege' if privileged else 'none':9} "
+        f"{first.privilege:9} {first.clock:10} "
         f"{loads:5} {statistics.median(spreads):8.2%} {max(spreads):8.2%} "
         f"{min(medians):7.2f}..{max(medians):<7.2f} {seconds:6.2f} "
         + " ".join(f"{grades.count(letter)}{letter}" for letter in "ABCD")
@@ -126,6 +132,7 @@ def main() -> None:
     parser.add_argument("pack", nargs="?", type=Path)
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--pages", choices=PAGES, help="only with these")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--privileged", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
@@ -139,11 +146,11 @@ def main() -> None:
     print(f"before: {state.verdict} {'; '.join(state.reasons)}")
     print(f"{arguments.models} models, {arguments.processes} processes")
     print(
-        "condition privilege clock      loads  typical    worst      ms             s/arch  grades"
+        "pages    condition privilege clock      loads  typical    worst      ms             s/arch  grades"
     )
-    for privileged in (True, False):
-        for loads in (0, 1):
-            run_condition(arguments, privileged=privileged, loads=loads)
+    chosen_pages = [one_of_pages(arguments.pages)] if arguments.pages else PAGES
+    for pages, privileged, loads in product(chosen_pages, (True, False), (0, 1)):
+        run_condition(arguments, pages=pages, privileged=privileged, loads=loads)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The settings of ONNX Runtime that run a model fastest on this device, found by measuring.
 
 First the threads, then, with the best number of them, what is left: the optimisation level, and
-for several threads whether waiting ones spin and whether branches run side by side.
+for several threads whether waiting ones spin and whether branches run side by side. At last
+whether huge pages pay, where the system has them.
 """
 
 import os
@@ -11,11 +12,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hwnas.errors import UnreliableError
+from hwnas.export.speed import Race, race
 from hwnas.io import Schema, write_json
 from hwnas.profiling.backends.ort import feeds_for
 from hwnas.profiling.machine import available_cores, device
 from hwnas.profiling.measure import Plan, measure
+from hwnas.profiling.pages import huge_pages_problem, page_environment
 from hwnas.profiling.privilege import privileged
+from hwnas.profiling.records import Pages
 
 SETTINGS_SCHEMA = Schema(name="hwnas/ort-settings", version=1)
 SETTINGS_FILE = "ort_settings.json"
@@ -34,6 +39,7 @@ class OrtSettings:
     optimisation: str = "ORT_ENABLE_ALL"
     execution: str = "ORT_SEQUENTIAL"
     spinning: bool = True
+    pages: Pages = "default"
 
     @property
     def options(self) -> dict[str, int | str]:
@@ -49,6 +55,11 @@ class OrtSettings:
     def entries(self) -> dict[str, str]:
         """The entries of a session's configuration."""
         return {_SPINNING: "1" if self.spinning else "0"}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that a process has to be started with."""
+        return page_environment(self.pages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +79,26 @@ def find_settings(model: Path, *, batch: int = 1, measured: bool = True) -> Foun
     first = _timed(model, [OrtSettings(threads=count) for count in counts if count <= cores], batch)
     best = _best(first)
     second = _timed(model, [best, *_variants(best)], batch)
-    times = {**dict(first), **dict(second)}
-    return Found(best=_best(second), tried=tuple(times.items()))
+    best = _best(second)
+    third = _with_pages(model, best, batch, known=second)
+    times = {**dict(first), **dict(second), **dict(third)}
+    return Found(best=_best(third), tried=tuple(times.items()))
+
+
+def _with_pages(
+    model: Path, best: OrtSettings, batch: int, *, known: Sequence[tuple[OrtSettings, float]]
+) -> list[tuple[OrtSettings, float]]:
+    """Return the times with both kinds of pages, each in processes of its own."""
+    both = [best] if huge_pages_problem() else [best, replace(best, pages="huge")]
+    try:
+        return [(settings, _time_apart(model, settings, batch)) for settings in both]
+    except UnreliableError:  # somebody else measures: what is known without is good enough
+        return [(best, dict(known)[best])]
+
+
+def _time_apart(model: Path, settings: OrtSettings, batch: int) -> float:
+    how = Race(threads=settings.threads, batch=batch, pages=settings.pages, seconds=_PLAN.max_s)
+    return float(race({model.name: model}, how=how)[model.name]["median_ms"])
 
 
 def _variants(best: OrtSettings) -> list[OrtSettings]:
@@ -145,6 +174,7 @@ def write_settings(path: Path, found: Found, *, model: str) -> None:
         "device": device().name,
         "options": found.best.options,
         "entries": found.best.entries,
+        "environment": found.best.environment,
         "tried": tried,
     }
     write_json(path, SETTINGS_SCHEMA, content)

@@ -5,6 +5,7 @@ from hwnas.export.metadata import PIXELS, ModelMetadata
 _HEAD = '''"""Classify images: python run.py IMAGE..."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from PIL import Image
 _SESSION = """
 folder = Path(__file__).resolve().parent
 settings = json.loads((folder / "ort_settings.json").read_text())
+environment = {**os.environ, **settings["environment"]}
+if environment != os.environ:  # is read when a process starts
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
 options = ort.SessionOptions()
 for name, value in settings["options"].items():
     kind = type(getattr(options, name))

@@ -19,7 +19,7 @@ from hwnas.profiling.jobs import Job, Options
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.profiling.measure import Plan
-from hwnas.profiling.records import GRADES, Record, Settings
+from hwnas.profiling.records import GRADES, Pages, Record, Settings
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
 
@@ -32,6 +32,7 @@ class Race:
 
     threads: int = 1
     batch: int = 1
+    pages: Pages = "default"
     rounds: int = 3
     seconds: float = 1.0
 
@@ -47,7 +48,7 @@ def race(
     rounds: list[dict[str, Record]] = []
     with (
         device_lock(here.fingerprint, folder=lock_folder),
-        RemoteWorker() as worker,
+        RemoteWorker(pages=how.pages) as worker,
         tempfile.TemporaryDirectory(prefix="hwnas-") as folder,
     ):
         bench = _bench(files, how, Path(folder), worker)
@@ -56,7 +57,7 @@ def race(
     first = next(iter(files))
     return {
         name: _summary([turn[name] for turn in rounds], [turn[first] for turn in rounds])
-        | {"device": here.name, "threads": how.threads, "batch": how.batch}
+        | {"device": here.name, "threads": how.threads, "batch": how.batch, "pages": how.pages}
         for name in files
     }
 
@@ -73,13 +74,13 @@ def _bench(files: Mapping[str, Path], how: Race, folder: Path, worker: RemoteWor
         preflight=preflight([_job(next(iter(files)), how)], options=options),
         versions={BACKEND: backend(BACKEND).version()},
         folder=folder,
-        worker=worker,
+        workers={how.pages: worker},
         baselines={},
     )
 
 
 def _job(name: str, how: Race) -> Job:
-    settings = Settings(threads=how.threads, batch=how.batch)
+    settings = Settings(threads=how.threads, batch=how.batch, pages=how.pages)
     return Job(arch={"space": "file", "genes": {}, "file": name}, backend=BACKEND,
                settings=settings)  # fmt: skip
 

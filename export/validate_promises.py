@@ -46,12 +46,14 @@ def promised_latency(
     measured = entry.latency
     if measured is None or record.latency is None:
         return
-    same = (measured.get("threads"), measured.get("batch")) == (
-        record.settings.threads, record.settings.batch
+    how = record.settings
+    same = (measured.get("threads"), measured.get("batch"), measured.get("pages", "default")) == (
+        how.threads, how.batch, how.pages
     )  # fmt: skip
     if measured.get("device") != device or not same:
-        how = f"{measured.get('device')}, {measured.get('threads')} threads"
-        reason = f"said for {how}, batch {measured.get('batch')}; this is {device}"
+        where = f"{measured.get('device')}, {measured.get('threads')} threads"
+        where += f", batch {measured.get('batch')}, {measured.get('pages', 'default')} pages"
+        reason = f"said for {where}; this is {device}"
         yield skipped("exported latency", reason)
         return
     estimate = promised.get("latency")
@@ -62,12 +64,13 @@ def promised_latency(
 
 def _is_for(promised: Mapping[str, Any], entry: ModelEntry, record: Record) -> bool:
     """Return whether the search foretold this precision with these threads and this batch."""
-    foretold = promised.get("settings") or {}
+    foretold = {"pages": "default", **(promised.get("settings") or {})}
     present = {
         "backend": record.backend,
         "threads": record.settings.threads,
         "batch": record.settings.batch,
         "precision": entry.precision,
+        "pages": record.settings.pages,
     }
     return all(foretold.get(name, value) == value for name, value in present.items())
 

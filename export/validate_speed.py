@@ -35,7 +35,10 @@ def measure_file(model: Path, *, running: Running, precision: str, batch: int) -
 
     known = backend(running.backend).precisions
     settings = Settings(
-        threads=running.threads, batch=batch, precision=precision if precision in known else "fp32"
+        threads=running.threads,
+        batch=batch,
+        precision=precision if precision in known else "fp32",
+        pages=running.pages,
     )
     job = Job(arch={"space": "file", "genes": {}}, backend=running.backend, settings=settings)
     # More runs than a profile takes: a percentile of the tail needs them.
@@ -145,6 +148,7 @@ def speed_figures(record: Record) -> dict[str, Any]:
         "backend_version": record.backend_version,
         "threads": record.settings.threads,
         "batch": record.settings.batch,
+        "pages": record.settings.pages,
         "grade": record.grade,
         "reasons": list(record.reasons),
     }

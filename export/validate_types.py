@@ -17,6 +17,8 @@ from hwnas.io import Schema
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from hwnas.profiling.records import Pages
+
 VERDICT_SCHEMA = Schema(name="hwnas/verdict", version=1)
 
 State = Literal["passed", "failed", "unsure", "skipped", "told"]
@@ -63,6 +65,7 @@ class Running:
     backend: str = "onnxruntime"
     threads: int = 1
     batch: int = 1
+    pages: "Pages" = "default"
     seconds: float = 6.0
     measured: bool = True
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hwnas.pipeline.measuring import Source
     from hwnas.profiling.jobs import Options
     from hwnas.profiling.records import Settings as How
+    from hwnas.profiling.records import one_of_pages
     from hwnas.spaces import Space
 
 _WANTED = "3%"
@@ -90,10 +91,11 @@ def _first(output: Output, settings: Settings, source: "Source") -> "tuple[str, 
     from hwnas.profiling.records import Settings as How
 
     precisions = settings.precisions or source.usual
-    lists = (settings.backends, precisions, settings.threads, settings.batches, settings.workers)
+    lists = (settings.backends, precisions, settings.threads, settings.batches, settings.workers,
+             settings.pages)  # fmt: skip
     backend = settings.backends[0]
     how = How(threads=settings.threads[0], batch=settings.batches[0], precision=precisions[0],
-              workers=settings.workers[0])  # fmt: skip
+              workers=settings.workers[0], pages=one_of_pages(settings.pages[0]))  # fmt: skip
     if any(len(values) > 1 for values in lists):
         output.note(
             f"--active measures one setting at a time: {_described(backend, how)}; "
@@ -103,7 +105,7 @@ def _first(output: Output, settings: Settings, source: "Source") -> "tuple[str, 
 
 
 def _described(backend: str, how: "How") -> str:
-    return f"{backend}, {how.precision}, threads {how.threads}, batch {how.batch}"
+    return f"{backend}, {how.form}, threads {how.threads}, batch {how.batch}"
 
 
 def _count(found: "Active") -> str:

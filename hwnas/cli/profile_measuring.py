@@ -26,6 +26,7 @@ class Settings:
     threads: tuple[int, ...]
     batches: tuple[int, ...]
     workers: tuple[int, ...]
+    pages: tuple[str, ...]
 
 
 def measure(
@@ -67,6 +68,7 @@ def jobs_of(source: "Source", settings: Settings, output: Output) -> "list[Job]"
     """Return the measurements to make; tells which combinations are left out."""
     from hwnas.pipeline.measuring import runnable
     from hwnas.profiling.jobs import grid
+    from hwnas.profiling.records import one_of_pages
 
     every = grid(
         source.archs,
@@ -75,6 +77,7 @@ def jobs_of(source: "Source", settings: Settings, output: Output) -> "list[Job]"
         batches=settings.batches,
         precisions=settings.precisions or source.usual,
         workers=settings.workers,
+        pages=[one_of_pages(name) for name in settings.pages],
     )
     jobs, left_out = runnable(every, source)
     for reason in left_out:
@@ -93,7 +96,7 @@ class Watcher:
         from hwnas.profiling.records import arch_digest
 
         record, last = progress.record, progress.done == progress.total
-        name = f"{arch_digest(record.arch)[:12]} {record.backend} {record.settings.precision}"
+        name = f"{arch_digest(record.arch)[:12]} {record.backend} {record.settings.form}"
         if record.failure is not None:
             self._line.note(f"failed ({record.failure.kind}): {name}: {record.failure.reason}")
         parts = [f"{progress.done}/{progress.total}", name]
@@ -134,7 +137,7 @@ def groups_table(summary: "Sequence[Group]") -> str:
         [
             group.space,
             group.backend,
-            group.settings.precision,
+            group.settings.form,
             str(group.settings.threads),
             str(group.settings.batch),
             str(group.settings.workers),

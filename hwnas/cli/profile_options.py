@@ -61,7 +61,10 @@ SETTINGS = options(
                  metavar="N,..", help="Images at once."),
     click.option("--workers", type=whole_numbers, default="1", show_default=True, metavar="N,..",
                  help="More than 1: throughput of that many processes, each on its own core."),
-    _together("settings", Settings, "backends", "precisions", "threads", "batches", "workers"),
+    click.option("--pages", type=names, default="default", show_default=True, metavar="NAME,..",
+                 help="Pages of the memory: default (what the system gives), huge."),
+    _together("settings", Settings, "backends", "precisions", "threads", "batches", "workers",
+              "pages"),
 )  # fmt: skip
 # Passed as `care`.
 CARE = options(

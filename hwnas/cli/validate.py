@@ -14,6 +14,7 @@ from hwnas.io import units
 
 if TYPE_CHECKING:
     from hwnas.export.validate_types import Gate, Verdict
+    from hwnas.profiling.records import Pages
 
 _FORMATS = ("float32-nchw", "uint8-nhwc", "float32-nhwc")
 
@@ -64,6 +65,8 @@ _RUNNING = options(
                  help="Threads of the runtime."),
     click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
                  help="Images at once where latency is measured."),
+    click.option("--pages", type=click.Choice(["default", "huge"]), default="default",
+                 show_default=True, help="Pages of the memory where speed is measured."),
     click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=6.0,
                  show_default=True, help="Longest time to measure latency."),
     click.option("--no-speed", is_flag=True, help="Do not measure latency and memory."),
@@ -107,7 +110,7 @@ def validate(
     output: Output, *, model: Path, data: str | None, images: int | None,
     allow_missing_classes: bool, max_latency: float | None, max_p99: float | None,
     min_accuracy: float | None, max_size: float | None, max_memory: float | None, backend: str,
-    threads: int, batch: int, max_seconds: float, no_speed: bool, size: int | None,
+    threads: int, batch: int, pages: "Pages", max_seconds: float, no_speed: bool, size: int | None,
     mean: tuple[float, ...] | None, std: tuple[float, ...] | None, interpolation: str | None,
     crop: float | None, channels: str | None, input_format: str | None,
     classes_file: Path | None, report: Path | None, junit: Path | None,
@@ -128,7 +131,7 @@ def validate(
             max_size_bytes=max_size, max_memory_bytes=max_memory,
         ),
         running=Running(
-            backend=backend, threads=threads, batch=batch, seconds=max_seconds,
+            backend=backend, threads=threads, batch=batch, pages=pages, seconds=max_seconds,
             measured=not no_speed,
         ),
         flags=Flags(

@@ -77,7 +77,7 @@ def _latency_change(kind: Kind, pairs: Sequence[tuple[Record, Record]], device: 
         how += f", and {expm1(abs(drift)):.1%} that the reference model changed"
     assert interval.low is not None
     assert interval.high is not None
-    name = f"{device}, {backend}, {settings.precision}, threads {settings.threads}"
+    name = f"{device}, {backend}, {settings.form}, threads {settings.threads}"
     name += f", batch {settings.batch}" if settings.batch > 1 else ""
     name += f", workers {settings.workers}" if settings.workers > 1 else ""
     return change_between(

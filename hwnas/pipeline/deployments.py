@@ -8,12 +8,12 @@ from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.pipeline.predictors import ACCURACY, LATENCY, SpacePredictor
 from hwnas.pipeline.rundir import Run
 from hwnas.profiling.machine import slug
-from hwnas.profiling.records import Settings
+from hwnas.profiling.records import Settings, one_of_pages
 
-SETTINGS = ("backend", "threads", "batch", "precision", "workers")
+SETTINGS = ("backend", "threads", "batch", "precision", "workers", "pages")
 # What is taken where nobody says which settings, if the device has it.
 PLAINEST = {"backend": "onnxruntime", "threads": "1", "batch": "1", "precision": "fp32",
-            "workers": "1"}  # fmt: skip
+            "workers": "1", "pages": "default"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,19 +34,28 @@ class Deployment:
         """The settings in one word."""
         settings = self.settings
         parts = [self.backend, settings.precision, f"t{settings.threads}", f"b{settings.batch}"]
-        return "-".join([*parts, f"w{settings.workers}"] if settings.workers > 1 else parts)
+        unusual = {f"w{settings.workers}": settings.workers > 1, settings.pages: self._huge}
+        return "-".join([*parts, *(part for part, is_so in unusual.items() if is_so)])
 
     @property
     def described(self) -> dict[str, Any]:
         """The settings as they stand in a front."""
         settings = self.settings
-        found = {
+        found: dict[str, Any] = {
             "backend": self.backend,
             "threads": settings.threads,
             "batch": settings.batch,
             "precision": settings.precision,
         }
-        return {**found, "workers": settings.workers} if settings.workers > 1 else found
+        if settings.workers > 1:
+            found["workers"] = settings.workers
+        if self._huge:
+            found["pages"] = settings.pages
+        return found
+
+    @property
+    def _huge(self) -> bool:
+        return self.settings.pages == "huge"
 
 
 def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
@@ -57,7 +66,7 @@ def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
         about = predictor.about
         if predictor.target == ACCURACY or "device" not in about:
             continue
-        key = (about["fingerprint"], *(about[name] for name in SETTINGS))
+        key = (about["fingerprint"], *(about.get(name, PLAINEST[name]) for name in SETTINGS))
         groups.setdefault(key, {})[predictor.target] = predictor
         names[about["fingerprint"]] = about["device"]
     labels = {
@@ -70,11 +79,23 @@ def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
             fingerprint=fingerprint,
             backend=backend,
             settings=Settings(
-                threads=int(threads), batch=int(batch), precision=precision, workers=int(workers)
+                threads=int(threads),
+                batch=int(batch),
+                precision=precision,
+                workers=int(workers),
+                pages=one_of_pages(pages),
             ),
             predictors=found,
         )
-        for (fingerprint, backend, threads, batch, precision, workers), found in groups.items()
+        for (
+            fingerprint,
+            backend,
+            threads,
+            batch,
+            precision,
+            workers,
+            pages,
+        ), found in groups.items()
     ]
 
 
@@ -167,7 +188,7 @@ def nothing_fitted(run: Run) -> HwnasError:
 
 
 def _fits(deployment: Deployment, wanted: Mapping[str, str]) -> bool:
-    has = {**deployment.described, "workers": deployment.settings.workers}
+    has = {**PLAINEST, **deployment.described}
     return all(str(has[key]) == value for key, value in wanted.items())
 
 

@@ -327,6 +327,8 @@ def _name(target: str, device: str, backend: str, settings: Settings) -> str:
     ]
     if settings.workers > 1:
         parts.append(f"w{settings.workers}")
+    if settings.pages != "default":
+        parts.append(settings.pages)
     return "-".join(parts)
 
 

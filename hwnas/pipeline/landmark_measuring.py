@@ -79,13 +79,9 @@ def way_here(run: Run) -> Deployment:
             f"compare there, or measure here first: hwnas profile --run {run.folder}",
         )
     if not mine:
-        settings = Settings(
-            **{name: int(PLAINEST[name]) for name in ("threads", "batch", "workers")},
-            precision=PLAINEST["precision"],
-        )
         return Deployment(
             device=here.name, fingerprint=here.fingerprint, backend=PLAINEST["backend"],
-            settings=settings, predictors={},
+            settings=Settings(), predictors={},
         )  # fmt: skip
     mine.sort(key=_is_unusual)
     has_front = (run.folder / FOLDER / FRONT_FILE).is_file()

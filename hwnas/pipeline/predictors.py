@@ -268,6 +268,7 @@ def described(settings: Settings) -> dict[str, str]:
         "batch": str(settings.batch),
         "precision": settings.precision,
         "workers": str(settings.workers),
+        "pages": settings.pages,
     }
 
 

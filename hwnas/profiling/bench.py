@@ -12,9 +12,17 @@ from hwnas.profiling.backends import BuildCall, backend
 from hwnas.profiling.grading import grade
 from hwnas.profiling.jobs import Job, Options, Provide
 from hwnas.profiling.machine import Preflight
-from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Record
+from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Pages, Record, Settings
 from hwnas.profiling.remote import RemoteWorker, WorkerError
 from hwnas.profiling.throughput import measure_throughput
+
+# Of a reference time that others are compared with.
+BaselineKey = tuple[str, int, Pages]
+
+
+def baseline_key(backend_name: str, settings: Settings) -> BaselineKey:
+    """Return which measurements share a baseline."""
+    return (backend_name, settings.threads, settings.pages)
 
 
 @dataclass(slots=True)
@@ -26,8 +34,8 @@ class Bench:
     preflight: Preflight
     versions: dict[str, str]
     folder: Path
-    worker: RemoteWorker
-    baselines: dict[tuple[str, int], float]
+    workers: Mapping[Pages, RemoteWorker]
+    baselines: dict[BaselineKey, float]
     build_s: float = 0.0
     measure_s: float = 0.0
 
@@ -99,13 +107,13 @@ class Bench:
 
     def _baseline(self, job: Job, request: dict[str, Any]) -> float:
         """Return what the reference took at first, in this profile or in this session."""
-        which = (job.backend, job.settings.threads)
+        which = baseline_key(job.backend, job.settings)
         if which not in self.baselines:
             self.baselines[which] = self._ask("baseline", request)["reference_ms"]
         return self.baselines[which]
 
     def _memory(self, request: dict[str, Any], reasons: list[str]) -> Memory | None:
-        with RemoteWorker() as fresh:
+        with RemoteWorker(pages=request["settings"]["pages"]) as fresh:
             try:
                 reply = fresh.ask({**request, "op": "memory"}, timeout_s=self.options.timeout_s)
             except WorkerError as error:  # no reason to lose the latency
@@ -125,7 +133,8 @@ class Bench:
         }
 
     def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
-        return self.worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
+        worker = self.workers[request["settings"]["pages"]]
+        return worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
 
     def _conditions(self, seen: Conditions) -> Conditions:
         readings = self.preflight.readings

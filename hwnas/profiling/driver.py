@@ -15,13 +15,14 @@ from hwnas.errors import HwnasError, UnreliableError
 from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
-from hwnas.profiling.bench import Bench
+from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
 from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
+from hwnas.profiling.pages import check_pages
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
-from hwnas.profiling.records import Device, Header, Privilege, Record
+from hwnas.profiling.records import PAGES, Device, Header, Privilege, Record
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
 
@@ -151,15 +152,16 @@ def _bench(
     versions: dict[str, str],
     known: Profile | None,
 ) -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, RemoteWorker() as worker:
+    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, ExitStack() as stack:
         (Path(folder) / "reference.onnx").write_bytes(reference_model())
+        workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
         yield Bench(
             provide=provide,
             options=options,
             preflight=state,
             versions=versions,
             folder=Path(folder),
-            worker=worker,
+            workers=workers,
             baselines=_baselines(known, state.privilege),
         )
 
@@ -198,6 +200,7 @@ def _versions(jobs: Sequence[Job]) -> dict[str, str]:
     """Return the versions of the backends; raises if one cannot do what is asked of it."""
     for job in jobs:
         check_precision(backend(job.backend), job.settings)
+        check_pages(job.settings.pages)
     return {name: backend(name).version() for name in sorted({job.backend for job in jobs})}
 
 
@@ -246,16 +249,16 @@ def missing_jobs(jobs: Sequence[Job], known: Profile | None, options: Options) -
     return [job for key, job in unique.items() if key not in there]
 
 
-def _baselines(known: Profile | None, privilege: Privilege) -> dict[tuple[str, int], float]:
+def _baselines(known: Profile | None, privilege: Privilege) -> dict[BaselineKey, float]:
     """Return the first reference times of earlier sessions taken under the same privilege."""
-    found: dict[tuple[str, int], float] = {}
+    found: dict[BaselineKey, float] = {}
     for record in sorted(known.measured() if known else [], key=lambda r: r.measured_at):
         latency = record.latency
         assert latency is not None
         if latency.reference_ms and latency.privilege == privilege and record.grade in ("A", "B"):
             # Undo the drift: what is wanted is the first session's baseline.
             first = latency.reference_ms / (1 + (latency.reference_drift or 0.0))
-            found.setdefault((record.backend, record.settings.threads), first)
+            found.setdefault(baseline_key(record.backend, record.settings), first)
     return found
 
 

@@ -11,6 +11,7 @@ from hwnas.profiling.records import (
     ArchJson,
     Grade,
     Key,
+    Pages,
     Privilege,
     Record,
     Settings,
@@ -86,14 +87,16 @@ def grid(
     batches: Sequence[int] = (1,),
     precisions: Sequence[str] = ("fp32",),
     workers: Sequence[int] = (1,),
+    pages: Sequence[Pages] = ("default",),
 ) -> list[Job]:
     """Return the jobs for each architecture with each combination of settings."""
     settings = [
-        Settings(threads=t, batch=b, precision=p, workers=w)
+        Settings(threads=t, batch=b, precision=p, workers=w, pages=m)
         for p in precisions
         for t in threads
         for b in batches
         for w in workers
+        for m in pages
     ]
     return [
         Job(arch=arch, backend=name, settings=setting)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from hwnas.errors import FormatError
+from hwnas.errors import FormatError, unknown_name
 from hwnas.io import canonical_json, digest
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Clock = Literal["wall", "thread_cpu", "device"]
 Privilege = Literal["fifo", "autogroup", "none"]
+Pages = Literal["default", "huge"]
+PAGES: tuple[Pages, ...] = ("default", "huge")
 Grade = Literal["A", "B", "C", "D"]
 GRADES: tuple[Grade, ...] = ("A", "B", "C", "D")
 STRICT: dict[str, object] = {"extra": "forbid", "strict": True}
@@ -28,13 +30,22 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How a model is run. `workers` > 1 means that many pinned processes at once (throughput)."""
+    """How a model is run. `workers` > 1 means that many pinned processes at once (throughput).
+
+    `pages` of the memory: what the system gives, or huge ones (hwnas.profiling.pages).
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     threads: int = 1
     batch: int = 1
     precision: str = "fp32"
     workers: int = 1
+    pages: Pages = "default"
+
+    @property
+    def form(self) -> str:
+        """The precision, with the pages where they are huge."""
+        return self.precision if self.pages == "default" else f"{self.precision}, huge pages"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +168,14 @@ def arch_digest(arch: ArchJson) -> str:
     """Return the identity of an architecture: the digest it states, else that of its genes."""
     identity = {name: arch[name] for name in ("space", "genes") if name in arch}
     return str(arch.get("digest") or digest(identity))
+
+
+def one_of_pages(name: str) -> Pages:
+    """Return the kind of pages with this name."""
+    for pages in PAGES:
+        if name == pages:
+            return pages
+    raise unknown_name("kind of pages", name, PAGES)
 
 
 def record_key(arch: ArchJson, backend: str, settings: Settings) -> Key:

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from hwnas.errors import HwnasError
+from hwnas.profiling.pages import VARIABLE, page_environment
+from hwnas.profiling.records import Pages
 
 
 class WorkerError(HwnasError):
@@ -24,9 +26,10 @@ class WorkerError(HwnasError):
 
 
 class RemoteWorker:
-    """A worker process, started when first needed and again after it died."""
+    """A worker process with such memory pages, started when first needed and after it died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pages: Pages = "default") -> None:
+        self._pages = pages
         self._process: subprocess.Popen[str] | None = None
         self._replies: queue.Queue[str | None] = queue.Queue()
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - by __exit__
@@ -77,7 +80,7 @@ class RemoteWorker:
             self._errors.seek(0)
             self._errors.truncate()
             self._replies = queue.Queue()
-            self._process = _start(self._errors.fileno())
+            self._process = _start(self._errors.fileno(), self._pages)
             reader = threading.Thread(
                 target=_read, args=(self._process, self._replies), daemon=True
             )
@@ -107,9 +110,13 @@ class RemoteWorker:
         self._errors.close()
 
 
-def _start(stderr: int) -> "subprocess.Popen[str]":
+def _start(stderr: int, pages: Pages) -> "subprocess.Popen[str]":
     # Its own session: an autogroup of its own, and Ctrl-C reaches only the one that asks.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    environment = {
+        **os.environ,
+        **page_environment(pages, others=os.environ.get(VARIABLE)),
+        "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "hwnas.profiling.worker"],
         stdin=subprocess.PIPE,

@@ -54,7 +54,7 @@ def _by_kind(records: Sequence[Record]) -> list[tuple[Kind, list[Record]]]:
 def _order(kind: Kind) -> tuple[str, str, str, int, int, int]:
     space, backend, settings = kind
     return (
-        space, backend, settings.precision, settings.workers, settings.threads, settings.batch
+        space, backend, settings.form, settings.workers, settings.threads, settings.batch
     )  # fmt: skip
 
 

@@ -41,8 +41,9 @@ def measure_throughput(
     privileges = request["privileges"]
     if workers * request["settings"]["threads"] >= available_cores():
         privileges = [name for name in privileges if name != "fifo"]
+    pages = request["settings"]["pages"]
     with ExitStack() as stack:
-        crew = [stack.enter_context(RemoteWorker()) for _ in range(workers)]
+        crew = [stack.enter_context(RemoteWorker(pages=pages)) for _ in range(workers)]
         requests = [
             {**request, "cores": own, "privileges": privileges}
             for own in shares_of(cores, workers=workers, threads=request["settings"]["threads"])

@@ -94,7 +94,7 @@ def _groups(name: str, profile: Profile) -> Table:
         grades = " ".join(f"{number}\u00a0{grade}" for grade, number in group.grades.items())
         lines.append(
             (
-                f"{group.backend}, {how.precision}",
+                f"{group.backend}, {how.form}",
                 str(how.threads),
                 str(how.batch),
                 str(how.workers),

@@ -101,4 +101,6 @@ def settings_text(settings: object) -> str:
         parts.append(f"batch{SPACE}{settings['batch']}")
     if int(settings.get("workers", 1)) > 1:
         parts.append(plural(int(settings["workers"]), "process", "processes"))
+    if settings.get("pages", "default") != "default":
+        parts.append(f"{settings['pages']} pages")
     return ", ".join(parts)

@@ -132,15 +132,22 @@ def test_without_measuring_one_thread_is_taken(tmp_path):
     assert find_settings(tmp_path / "not-opened.onnx", measured=False).best == OrtSettings()
 
 
-def test_a_later_setting_has_to_be_clearly_faster(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("problem", "pages"), [("has none", "default"), (None, "huge")])
+def test_a_later_setting_has_to_be_clearly_faster(tmp_path, monkeypatch, problem, pages):
     times = {OrtSettings(): 10.0, OrtSettings(threads=2): 6.0,
              OrtSettings(threads=2, spinning=False): 5.95}  # fmt: skip
 
     def timed(model, candidates, batch):
         return [(settings, times.get(settings, 20.0)) for settings in candidates]
 
+    def timed_apart(model, settings, batch):
+        return 5.5 if settings.pages == "huge" else 6.0
+
     monkeypatch.setattr("hwnas.export.ortsettings._timed", timed)
+    monkeypatch.setattr("hwnas.export.ortsettings._time_apart", timed_apart)
+    monkeypatch.setattr("hwnas.export.ortsettings.huge_pages_problem", lambda: problem)
     monkeypatch.setattr("hwnas.export.ortsettings.available_cores", lambda: 4)
     found = find_settings(tmp_path / "model.onnx")
-    assert found.best == OrtSettings(threads=2)
+    assert found.best == OrtSettings(threads=2, pages=pages)
+    assert bool(found.best.environment) == (pages == "huge")
     assert {settings.threads for settings, _ in found.tried} == {1, 2, 4}

@@ -68,7 +68,7 @@ def test_a_resumed_profile_keeps_its_first_baseline():
     early = record(0, measured_at=1.0, reference_ms=1.02, reference_drift=0.02)
     late = record(1, measured_at=2.0, reference_ms=2.0, reference_drift=1.0)
     found = baselines(profile_of(late, early), "fifo")
-    assert found == {("onnxruntime", 1): pytest.approx(1.0)}
+    assert found == {("onnxruntime", 1, "default"): pytest.approx(1.0)}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_resumed_profile_keeps_its_first_baseline():
     [{"grade": "C"}, {"privilege": "none"}, {"reference_ms": None}, {"backend": "openvino"}],
 )
 def test_baselines_are_not_taken_from_other_conditions(changes):
-    assert ("onnxruntime", 1) not in baselines(profile_of(record(0, **changes)), "fifo")
+    assert ("onnxruntime", 1, "default") not in baselines(profile_of(record(0, **changes)), "fifo")
 
 
 def test_a_new_profile_has_no_baseline():
