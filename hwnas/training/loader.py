@@ -84,7 +84,7 @@ def training_batches(
     if len(part) < batch_size:
         raise UsageError(
             f"a batch of {batch_size} images is larger than the training part ({len(part)} images)",
-            f"choose a batch size of at most {len(part)}",
+            f"more images, or a smaller batch: --set optimiser.batch_size={max(1, len(part) // 2)}",
         )
     if not data.flips:
         augmentation = augmentation.model_copy(update={"flip": 0.0})
@@ -294,12 +294,16 @@ class FileBatches:
 
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch from the one numbered `start` on."""
+        workers = min(self.workers, _cores())
         loader = DataLoader(
             _Seeded(self.part.images, self.part.labels, self.transform),
             batch_sampler=_Requests(self.order, self.piece, epoch, start),
-            num_workers=min(self.workers, _cores()),
+            num_workers=workers,
             collate_fn=_collate,
             pin_memory=self.pin_memory,
+            # A process that was spawned would spawn its own: those import torch anew for every
+            # part, and hang or abort when they end.
+            multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         )
         for images, labels, fault in loader:
             if fault is not None:

@@ -56,3 +56,21 @@ def test_more_held_out_than_there_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "data.heldout = 8000 takes 8000 of 40 images" in done.stderr
     assert "data.heldout=0.2" in done.stderr
+
+
+def test_two_processes_that_read_files_come_to_an_end(tmp_path: Path) -> None:
+    images(tmp_path / "images")
+    small = ("evaluation.random_subnets=0", "schedule.epochs=1", "schedule.warmup_epochs=0",
+             "optimiser.batch_size=8", "data.workers=2")  # fmt: skip
+    sets = [part for value in small for part in ("--set", value)]
+    for command in (
+        ("train", "own-images", "--run", "run", *sets),
+        ("fit", "--run", "run", "-n", "10", "--workers", "2", "--quick"),
+    ):
+        done = subprocess.run(
+            (*HWNAS, *command), cwd=tmp_path, capture_output=True, text=True, check=False,
+            timeout=240,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "terminate called" not in done.stderr
