@@ -1,6 +1,7 @@
 """Accuracy of a file itself, on labelled images, with the preprocessing that it carries."""
 
 import math
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.errors import HwnasError, UsageError, unknown_name
+from hwnas.errors import FormatError, HwnasError, UsageError, unknown_name
 from hwnas.export.validate_run import Feeding, Runner, batched
 from hwnas.export.validate_types import Examples, Gate, failed, listed, passed
 from hwnas.io.preprocessing import CHANNELS
 
 _BATCH = 32
+_RECIPE = "config.toml"  # in the folder of a run
 _Z = 1.959964  # of a two-sided interval of 95 %
 _PARTS = {"train", "val", "valid", "validation", "test"}
 
@@ -23,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 
 def open_examples(source: str | Path, *, channels: str) -> Examples:
-    """Return the images of a folder of class folders, or the test part of a data set by name.
+    """Return the images of a folder of class folders, or the test part of a data set or a run.
 
     Of data sets known by name those that need no torch are accepted.
     """
@@ -32,6 +34,8 @@ def open_examples(source: str | Path, *, channels: str) -> Examples:
     from hwnas.training.folders import labelled_folder
 
     folder, name = Path(source), str(source)
+    if (folder / _RECIPE).is_file():
+        return _test_part(folder / _RECIPE)
     if folder.is_dir():
         classes, part = labelled_folder(folder, channels=CHANNELS[channels])
         return Examples(name=name, classes=classes, images=part.images, labels=part.labels)
@@ -45,6 +49,28 @@ def open_examples(source: str | Path, *, channels: str) -> Examples:
     pixels, labels = known.read(DataSettings(name=name), None).test
     images = MemoryImages(pixels=pixels)
     return Examples(name=f"{name}, test part", classes=known.classes, images=images, labels=labels)
+
+
+def _test_part(recipe: Path) -> Examples:
+    """Return the images that the recipe of a run keeps for the final test."""
+    from hwnas.training.data import DataSettings, load_data
+
+    try:
+        settings = DataSettings.model_validate(tomllib.loads(recipe.read_text())["data"])
+    except (KeyError, ValueError, OSError) as error:
+        raise FormatError(f"{recipe}: names no data ({error})") from error
+    data = load_data(settings)
+    if data.test is None:
+        raise UsageError(
+            f"{recipe.parent}: nothing of {data.name} is kept for the final test",
+            "name a folder of class folders that was not trained on",
+        )
+    return Examples(
+        name=f"{data.name}, test part",
+        classes=data.classes,
+        images=data.test.images,
+        labels=data.test.labels,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,6 +28,7 @@ _MODEL_GRAPH, _MODEL_FUNCTION = 7, 25
 _GRAPH_NODE, _NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 1, 4, 5, 7
 _ATTRIBUTE_GRAPHS = (6, 11)
 _FUNCTION_NAME, _FUNCTION_NODE, _FUNCTION_DOMAIN = 1, 7, 10
+_DEPTHS = ("", "*/", "artifacts/*/", "artifacts/family/*/", "family/*/")
 _LFS = b"version https://git-lfs"
 
 Operator = tuple[str, str]
@@ -64,7 +65,7 @@ def locate(path: Path | str) -> Located:
     if path.is_dir():
         path = _model_in(path)
     elif not path.exists():
-        raise UsageError(f"{path}: no such file or folder", "name an ONNX file, or its folder")
+        raise UsageError(f"{path}: no such file or folder", _models_near(path.parent))
     beside = {name: path.parent / name for name in (MANIFEST_FILE, REFERENCE_FILE)}
     there = {name: place if place.is_file() else None for name, place in beside.items()}
     return Located(model=path, manifest=there[MANIFEST_FILE], reference=there[REFERENCE_FILE])
@@ -77,9 +78,15 @@ def _model_in(folder: Path) -> Path:
     if len(models) == 1:
         return models[0]
     names = listed([model.name for model in models]) if models else "no ONNX file"
-    raise UsageError(
-        f"{folder} has no {MANIFEST_FILE} and holds {names}", "name the file to examine"
-    )
+    raise UsageError(f"{folder} has no {MANIFEST_FILE} and holds {names}", _models_near(folder))
+
+
+def _models_near(folder: Path) -> str:
+    """Return what to name instead: models in a folder, those of a run or of a family, too."""
+    places = [place for depth in _DEPTHS for place in sorted(folder.glob(f"{depth}*.onnx"))]
+    if not places:
+        return "name an ONNX file, or its folder; hwnas export writes one"
+    return f"name one of: {listed([str(place) for place in places])}"
 
 
 def read_facts(model: Path) -> FileFacts:

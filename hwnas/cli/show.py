@@ -58,7 +58,7 @@ def showing(path: Path) -> kinds.Shown:
         for name in OF_FOLDERS:
             if (path / name).is_file():
                 return showing(path / name)
-        raise UsageError(f"{path}: nothing of hwnas is in this folder", _ACCEPTED)
+        raise UsageError(f"{path}: nothing of hwnas is in this folder", _below(path))
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder", _ACCEPTED)
     if path.suffix == ".onnx":
@@ -72,6 +72,14 @@ def showing(path: Path) -> kinds.Shown:
         return BY_SCHEMA[schema](path)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: incomplete {schema} ({error!r})") from error
+
+
+def _below(folder: Path) -> str:
+    """Return what can be shown below a folder, or else what can be shown at all."""
+    places = [place for depth in ("*", "*/*") for name in OF_FOLDERS
+              for place in sorted(folder.glob(f"{depth}/{name}"))]  # fmt: skip
+    found = list(dict.fromkeys(str(place.parent) for place in places))
+    return f"hwnas show {' or '.join(found[:3])}" if found else _ACCEPTED
 
 
 def _schema_of(path: Path) -> str:

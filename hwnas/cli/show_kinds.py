@@ -209,7 +209,8 @@ def run(path: Path) -> Shown:
     parts = {
         "profiles": "profiles/*.jsonl", "predictors": "predictors/*/card.json",
         "front": "search/front.json", "subnets": "subnets/*/card.json",
-        "artifacts": "artifacts/*/manifest.json",
+        "artifacts": "artifacts/*/manifest.json", "family": "artifacts/family/family.json",
+        "report": "report.html",
     }  # fmt: skip
     there = {
         name: [str(one.relative_to(path.parent)) for one in sorted(path.parent.glob(pattern))]

@@ -80,7 +80,8 @@ def _source_and_folder(recipe: str | None, folder: Path | None, config: str) -> 
     if recipe is None:
         if folder is None or not (folder / config).is_file():
             raise UsageError(
-                "no recipe is given", "hwnas train nano-fashion, or hwnas init > my.toml"
+                "no recipe is given",
+                "hwnas train own-images --set data.path=FOLDER; hwnas init --list: others",
             )
         return str(folder / config), folder
     return recipe, folder or Path("runs") / Path(recipe).stem
@@ -157,16 +158,29 @@ def init(output: Output, name: str, lists: bool, out: Path | None) -> None:
     from hwnas.pipeline.config import recipe_names, recipe_text
 
     if lists:
-        output.result(recipe_names(), "\n".join(recipe_names()))
+        said = {known: _first_sentence(recipe_text(known)) for known in recipe_names()}
+        width = max(map(len, said))
+        lines = [f"{known.ljust(width)}  {what}" for known, what in said.items()]
+        output.result(recipe_names(), "\n".join(lines))
         return
+    if name.endswith(".toml") and out is None:
+        raise UsageError(
+            f"{name}: a file is named with --out, a recipe by its name",
+            f"hwnas init own-images --out {name}; hwnas init --list shows the recipes",
+        )
     text = recipe_text(name)
     if out is None:
         output.result({"recipe": name, "text": text}, text.rstrip("\n"))
         return
     if out.exists():
-        raise UsageError(f"{out} exists", "choose another --out")
+        raise UsageError(f"{out} exists", f"go on with it: hwnas run {out}; or another --out")
     write_atomic(out, text)
     output.result(
         {"recipe": name, "file": str(out)},
         f"{out}: written; hwnas run {out} does all of it, hwnas train {out} only trains",
     )
+
+
+def _first_sentence(recipe: str) -> str:
+    """Return the first line of the comment that a recipe begins with."""
+    return recipe.partition("\n")[0].removeprefix("#").strip().rstrip(".:")

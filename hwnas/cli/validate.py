@@ -40,7 +40,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 _DATA = options(
     click.option("--data", metavar="DIR|NAME",
                  help="Images to count right answers on: a folder of class folders, or "
-                 "fashion-mnist, cifar10, digits (the test part)."),
+                 "the test part of fashion-mnist, cifar10, digits, or of a run."),
     click.option("--images", type=click.IntRange(min=1), metavar="N",
                  help="As many of them, spread over all."),
     click.option("--allow-missing-classes", is_flag=True,

@@ -6,9 +6,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from hwnas.errors import FormatError, UsageError
+from hwnas.io.units import SHARE, parse
 from hwnas.pipeline.shipped import recipe_names, recipe_text
 from hwnas.training.recipe import Count, Settings
 from hwnas.training.recipe import Recipe as TrainingRecipe
@@ -26,24 +27,56 @@ __all__ = [
 _HINT = "`hwnas init` writes a recipe with every key explained"
 
 
+def _several(value: Any) -> Any:  # noqa: ANN401 - what a TOML file may hold
+    """Return the parts of a text such as `40%,60%`, and a single value as a list of one."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return [value] if isinstance(value, int | float) else value
+
+
+def _share(value: Any) -> Any:  # noqa: ANN401 - what a TOML file may hold
+    share = parse(value, SHARE) if isinstance(value, str) else value
+    if isinstance(share, int | float) and share > 1:
+        raise UsageError(f"a share is {value!r}; accepted: up to 1, such as 0.9 or 90%")
+    return share
+
+
+def _texts(value: Any) -> Any:  # noqa: ANN401 - what a TOML file may hold
+    several = _several(value)
+    # So that a number gets the answer of a budget without a unit.
+    return [str(part) for part in several] if isinstance(several, list) else several
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+
+
 class DeploySettings(Settings):
     """What `hwnas run` does with the trained supernet."""
 
-    latency: tuple[str, ...] = Field(
+    latency: Names = Field(
         ("40%", "60%", "80%"), min_length=1, description="budgets, as for hwnas search --latency"
     )
     models: Count = Field(50, description="architectures whose latency is measured")
     accuracies: int = Field(60, ge=10, description="subnets whose accuracy is measured")
-    threads: tuple[Count, ...] = (1,)
-    precisions: tuple[str, ...] = ("fp32",)
-    backends: tuple[str, ...] = ("onnxruntime",)
+    threads: Annotated[tuple[Count, ...], BeforeValidator(_several)] = (1,)
+    precisions: Names = ("fp32",)
+    backends: Names = ("onnxruntime",)
     verify: Count = Field(3, description="subnets per budget that are built and measured")
     landmarks: tuple[str, ...] = Field(
         (), description='other networks to compare with: names of timm, or "auto"; none: no stage'
     )
-    min_accuracy: Annotated[float, Field(ge=0, le=1)] = Field(
+    min_accuracy: Annotated[float, Field(ge=0, le=1), BeforeValidator(_share)] = Field(
         0.0, description="of the exported models on the test images; 0: any"
     )
+
+    @field_validator("latency")
+    @classmethod
+    def _are_budgets(cls, budgets: tuple[str, ...]) -> tuple[str, ...]:
+        from hwnas.search.budgets import alternatives_of
+
+        for budget in budgets:
+            alternatives_of("latency", budget)
+        return budgets
 
 
 class Recipe(TrainingRecipe):
@@ -55,12 +88,18 @@ class Recipe(TrainingRecipe):
 def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a shipped name or a TOML file, with assignments `a.b=c` applied."""
     path = Path(source)
+    if path.is_dir():
+        raise UsageError(
+            f"{source} is a folder; accepted: a recipe's file or name",
+            f"for a folder of images: hwnas run own-images --set data.path={source}",
+        )
     if path.suffix == ".toml" or path.exists():
         try:
             text = path.read_text()
         except FileNotFoundError as error:
             raise FormatError(
-                f"{path}: no such recipe", "hwnas init > my.toml writes one"
+                f"{path}: no such recipe",
+                f"hwnas init own-images --out {path} writes one (hwnas init --list: others)",
             ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: cannot be read ({error})") from error

@@ -47,8 +47,7 @@ class _Units:
 
 def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
     """Return estimates for this machine; takes about ten seconds for a small space."""
-    note("timing a few training steps, two subnets and two models")
-    units = _timed(recipe)
+    units = _timed(recipe, note)
     deploy = recipe.deploy
     settings = len(deploy.threads) * len(deploy.precisions) * len(deploy.backends)
     evaluations = max(1, recipe.schedule.epochs // max(recipe.evaluation.every_epochs, 1))
@@ -96,13 +95,16 @@ class _NoKeeper:
         """Keep no event."""
 
 
-def _timed(recipe: Recipe) -> _Units:
+def _timed(recipe: Recipe, note: Callable[[str], None]) -> _Units:
     from hwnas.supernet import Supernet
     from hwnas.training.data import load_data
     from hwnas.training.distributed import Ranks
     from hwnas.training.prepare import prepare, space_for
 
     data = load_data(recipe.data)
+    for remark in data.notes:
+        note(remark)
+    note("timing a few training steps, two subnets and two models")
     of = space_for(recipe, data)
     supernet = Supernet(of, seed=recipe.process.seed)
     device = device_of(recipe)

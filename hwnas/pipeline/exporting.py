@@ -120,8 +120,10 @@ def checked(wish: Wish) -> Wish:
 
 def artifact_folder(subnet: Path, out: Path | None) -> Path:
     """Return where the artifact of a subnet goes; raises UsageError if something else is there."""
-    place = Path(subnet).resolve()
     if out is None:
+        # As it was typed, unless it was typed within its run.
+        typed = Path(subnet)
+        place = typed if typed.parent.name == SUBNETS_FOLDER else typed.resolve()
         if place.parent.name != SUBNETS_FOLDER:
             raise UsageError(f"{subnet}: is in no run, so it is not clear where to write",
                              "say where: --out FOLDER")  # fmt: skip

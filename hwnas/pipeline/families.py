@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +71,24 @@ def export_family(
     chosen = _spread(front, members) if members else _recommended(run, front)
     subnets = []
     for number, choice in enumerate(chosen, start=1):
-        note(f"member {number} of {len(chosen)}")
+        note(f"member {number} of {len(chosen)}: extracting it")
         selection = select(run, arch=front.choices[choice.index].digest)
         subnets.append(extract(run, selection, recipe=recipe).folder)
 
     def write(place: Path) -> None:
         found = []
-        for choice, subnet in zip(chosen, subnets, strict=True):
-            fill(place / subnet.name, open_subject(subnet, recipe=recipe), wish=wish, note=note)
+        for number, (choice, subnet) in enumerate(zip(chosen, subnets, strict=True), start=1):
+            said = partial(_note_of, note, f"member {number} of {len(chosen)}")
+            fill(place / subnet.name, open_subject(subnet, recipe=recipe), wish=wish, note=said)
             found.append(_member(place, subnet.name, choice.budgets))
         write_family(place, _family(run, found))
 
     write_folder_atomic(folder, write)
     return Pack(folder=folder, family=read_family(folder))
+
+
+def _note_of(note: Note, member: str, text: str) -> None:
+    note(f"{member}: {text}")
 
 
 def _recommended(run: Run, front: Front) -> list[_Chosen]:

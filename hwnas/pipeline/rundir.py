@@ -89,7 +89,8 @@ def open_run(folder: Path) -> Run:
     folder = Path(folder)
     path = folder / RUN_FILE
     if not path.is_file():
-        raise UsageError(f"{folder}: not a run folder (it has no {RUN_FILE})")
+        what = f"not a run folder (it has no {RUN_FILE})" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}", _where_runs_are(folder))
     document = read_json(path, RUN_SCHEMA)
     texts = {key: document.get(key) for key in ("status", "space")}
     tables = {key: document.get(key) for key in ("options", "origin", "versions", "host")}
@@ -98,6 +99,14 @@ def open_run(folder: Path) -> Run:
             if not isinstance(value, kind):
                 raise FormatError(f"{path}: {key} is {value!r}, expected JSON {named}")
     return Run(folder=folder, **texts, **tables)  # type: ignore[arg-type]
+
+
+def _where_runs_are(folder: Path) -> str:
+    for place in (folder, folder.parent, Path(RUNS_FOLDER)):
+        found = sorted(path.parent for path in place.glob(f"*/{RUN_FILE}"))
+        if found:
+            return f"runs are there: {', '.join(map(str, found[:3]))}"
+    return f"hwnas train RECIPE --run {folder} makes one"
 
 
 def find_run(folder: Path | None = None, *, here: Path = Path()) -> Run:
@@ -116,7 +125,7 @@ def find_run(folder: Path | None = None, *, here: Path = Path()) -> Run:
         )
     raise UsageError(
         f"no run is named, and there is none in {here.resolve()} nor in its folder {RUNS_FOLDER}",
-        "--run RUN; hwnas train makes one",
+        "go to the folder that has runs/, or say --run RUN; hwnas train makes a run",
     )
 
 

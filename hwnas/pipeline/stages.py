@@ -19,6 +19,7 @@ from hwnas.io import Schema, digest, digest_file, read_json, write_json
 from hwnas.pipeline.config import Recipe
 from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, read_front
 from hwnas.training.datasets import DataSettings
+from hwnas.training.folders import TEST_NAMES, VAL_NAMES
 
 STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
 STAGES_FILE = "stages.json"
@@ -85,6 +86,7 @@ def stages_of(
 
     `force`: on a busy machine, too.
     """
+    _check_deploy(recipe)
     sets = tuple(part for assignment in assignments for part in ("--set", assignment))
     train = Stage(
         name="train",
@@ -96,6 +98,30 @@ def stages_of(
     comparing = _comparing(recipe, folder, force=force)
     *delivering, report = _delivering(recipe, folder)
     return [train, *searching, *delivering, *comparing, report]
+
+
+def _check_deploy(recipe: Recipe) -> None:
+    """Raise for what would only fail after the training."""
+    from hwnas.profiling.backends import backend
+
+    deploy = recipe.deploy
+    known = [name for chosen in deploy.backends for name in backend(chosen).precisions]
+    for name in deploy.precisions:
+        if name not in known:
+            raise unknown_name("precision in deploy.precisions", name, dict.fromkeys(known))
+    if deploy.min_accuracy and recipe.data.path is not None and not _may_have_test(recipe.data):
+        raise UsageError(
+            f"deploy.min_accuracy is {deploy.min_accuracy:g}, and there are no images to test on",
+            f"put some in {recipe.data.path / 'test'}/<class>/, or --set data.test=0.1 keeps a "
+            "tenth of a single folder",
+        )
+
+
+def _may_have_test(data: DataSettings) -> bool:
+    """Return whether there are images to test on; a name or a mistake in the path: not known."""
+    if data.name is not None or data.path is None or not data.path.is_dir():
+        return True
+    return _test_images(data, Path()) is not None
 
 
 def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
@@ -177,12 +203,12 @@ def _comparing(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
 def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
     """Return a command for each exported model, or for any while there are none yet."""
     family = folder / "artifacts" / "family"
-    images, least = _test_images(recipe.data), recipe.deploy.min_accuracy
+    images, least = _test_images(recipe.data, folder), recipe.deploy.min_accuracy
     checks = ("--data", images) if images else ()
     if least:
         checks = (*checks, "--min-accuracy", str(least))
     if not (family / FAMILY_FILE).exists():
-        return (("validate", f"{family}/*/model.onnx", *checks),)
+        return (("validate", f"{family}/DIGEST/model.onnx", *checks),)
     return tuple(
         ("validate", str(family / member.file), *checks,
          "--report", str((family / member.file).with_name("verdict.json")))
@@ -197,16 +223,22 @@ def _explanations(folder: Path) -> tuple[Command, ...]:
     if front.exists():
         answers = read_front(front).answers
         picks = [answer.recommended for answer in answers if answer.recommended is not None]
-    chosen = read_front(front).choices[picks[-1]].digest[:12] if picks else "recommended"
+    chosen = read_front(front).choices[picks[-1]].digest[:12] if picks else "DIGEST"
     return (("profile", "--run", str(folder), "--explain", chosen),)
 
 
-def _test_images(data: DataSettings) -> str | None:
-    """Return what `hwnas validate --data` calls the images that took no part in the search."""
+def _test_images(data: DataSettings, folder: Path) -> str | None:
+    """Return what `hwnas validate --data` calls the images that took no part in the search.
+
+    The part of a single folder that is kept for it is known by the run.
+    """
     if data.name is not None:
         return data.name if "/" not in data.name else None
-    parts = [data.path / part for part in ("test", "val")] if data.path else []
-    return next((str(part) for part in parts if part.is_dir()), None)
+    if data.path is None:
+        return None
+    parts = [data.path / name for name in (*TEST_NAMES, *VAL_NAMES)]
+    found = next((str(part) for part in parts if part.is_dir()), None)
+    return str(folder) if found is None and data.test is not None else found
 
 
 def plan(stages: Sequence[Stage], folder: Path, *, start: str | None = None) -> list[Step]:

@@ -195,7 +195,9 @@ def _same_origin(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> Map
             return there
     what = ", ".join(differing[:4]) or "where its weights come from"
     raise UsageError(
-        f"{folder} holds a run that differs in {what}", "choose another folder with --run"
+        f"{folder} holds a run that differs in {what}",
+        "choose another folder with --run; its weights are a start there: hwnas train --init "
+        f"{folder}",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.io.preprocessing import in_mode
@@ -64,6 +64,12 @@ class DataSettings(BaseModel):
     download: bool = True
     train_split: str = Field(default="train", description="of timm's data sets")
     test_split: str | None = Field(default=None, description="of timm's data sets")
+
+    @field_validator("path")
+    @classmethod
+    def _home(cls, path: Path | None) -> Path | None:
+        # No shell expands the ~ of --set data.path=~/images.
+        return None if path is None else path.expanduser()
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from PIL import Image
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.training.datasets import DataSettings, FileImages, Part, Progress
+from hwnas.training.headers import Header, described
 from hwnas.training.split import split
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"})
@@ -47,17 +48,31 @@ def read_folder(
     root = settings.path
     assert root is not None
     if not root.is_dir():
-        raise UsageError(f"{root} is not a folder", "data.path is a folder of class folders")
+        raise UsageError(
+            f"data.path is {root}, {'a file' if root.exists() else 'which does not exist'} "
+            f"(looked for in {Path.cwd()})",
+            "name the folder that holds a folder of images per class: --set data.path=FOLDER",
+        )
     notes: list[str] = []
     train_root = _subfolder(root, TRAIN_NAMES)
     if train_root is None:
         parts = _from_one_folder(root, settings, channels=channels, notes=notes)
     else:
         parts = _from_subfolders(root, train_root, settings, channels=channels, notes=notes)
+    seen: list[Header] = []
     for part in (parts.train, parts.heldout, parts.test):
         if part is not None:
-            _check_images(part, every=settings.verify, progress=progress)
-    return parts
+            seen += _check_images(part, every=settings.verify, progress=progress)
+    told = described(seen, channels=channels, side=settings.image_size)
+    return replace(parts, notes=(_counts(parts), *told, *parts.notes))
+
+
+def _counts(parts: FolderParts) -> str:
+    test = "none" if parts.test is None else str(len(parts.test))
+    return (
+        f"{len(parts.classes)} classes ({_listed(parts.classes)}); images: {len(parts.train)} to "
+        f"train on, {len(parts.heldout)} held out for the search, {test} for the final test"
+    )
 
 
 def labelled_folder(root: Path, *, channels: int) -> tuple[tuple[str, ...], Part]:
@@ -80,7 +95,10 @@ def _from_one_folder(
         kept, aside = split(whole.labels, classes, part="test", wanted=settings.test, seed=0)
         rest, test = whole.take(kept, name="train"), whole.take(aside, name="test")
     else:
-        notes.append(f"no test part: {root} is one folder and data.test is not set")
+        notes.append(
+            f"no test part: {root} is one folder and data.test is not set; "
+            "--set data.test=0.1 keeps a tenth of it for the final test"
+        )
     train, heldout = _hold_out(rest, classes, settings)
     return FolderParts(classes=classes, train=train, heldout=heldout, test=test, notes=tuple(notes))
 
@@ -136,7 +154,7 @@ def _scan(
         if len(names) < 2:
             raise UsageError(
                 f"{root} holds {_count(names, 'class folder')}; at least 2 are needed",
-                f"put images in {root}/<class>/",
+                _way_out(root, names, loose),
             )
     elif set(names) != set(classes):
         raise _disagreeing(root, names, classes)
@@ -158,6 +176,22 @@ def _scan(
         notes.append(f"{root}: ignored {_count(ignored, 'file')} not named as images ({shown})")
     images = FileImages(root=root, names=np.array(files), channels=channels)
     return order, Part(name="train", images=images, labels=np.array(labels, dtype=np.int64))
+
+
+def _way_out(root: Path, names: Sequence[str], loose: Sequence[str]) -> str:
+    """Return what to do about a folder that does not hold class folders."""
+    for place in (*(root / name for name in names), root.absolute().parent):
+        if _subfolder(place, TRAIN_NAMES) is not None:
+            return f"did you mean data.path={place}, which holds {TRAIN_NAMES[0]}/?"
+    if loose:
+        beside = [
+            entry.name
+            for entry in os.scandir(root.absolute().parent)
+            if entry.is_dir() and not entry.name.startswith(".")
+        ]
+        said = f"{_count(loose, 'image')} lie in it: sort them into a folder per class"
+        return said + (f", or name {root.parent} if it is a class itself" if beside[1:] else "")
+    return f"put images in {root}/<class>/"
 
 
 def _class_names(root: Path) -> tuple[list[str], list[str]]:
@@ -230,8 +264,11 @@ def _count(items: Sequence[object], what: str) -> str:
     return f"{len(items)} {what}{'' if len(items) == 1 else plural}"
 
 
-def _check_images(part: Part, *, every: bool, progress: Progress | None) -> None:
-    """Raise an error that names the damaged files among all, or a sample of the headers."""
+def _check_images(part: Part, *, every: bool, progress: Progress | None) -> list[Header]:
+    """Return the headers of a sample of the images, or of all.
+
+    Raises an error that names the damaged files among them.
+    """
     images = part.images
     assert isinstance(images, FileImages)
     total = len(part)
@@ -240,12 +277,16 @@ def _check_images(part: Part, *, every: bool, progress: Progress | None) -> None
         chosen = np.linspace(0, total - 1, _SAMPLE).astype(np.int64)
     how: Literal["decode", "header"] = "decode" if every else "header"
     broken: list[str] = []
+    seen: list[Header] = []
     # Decoding releases the interpreter lock.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(chosen), _BLOCK):
             block = chosen[start : start + _BLOCK].tolist()
-            faults = pool.map(lambda index: _fault(images, index, how=how), block)
-            broken.extend(fault for fault in faults if fault is not None)
+            for found in pool.map(lambda index: _looked_at(images, index, how=how), block):
+                if isinstance(found, str):
+                    broken.append(found)
+                else:
+                    seen.append(found)
             if progress is not None and every:
                 progress(f"checking {part.name} images", start + len(block), len(chosen))
     if broken:
@@ -254,18 +295,20 @@ def _check_images(part: Part, *, every: bool, progress: Progress | None) -> None
             f"{_count(broken, 'image')} of the {part.name} part cannot be read: "
             + "; ".join(broken[:_SHOWN])
             + (f"; and {more} more" if more > 0 else ""),
-            "replace or remove them" + ("" if every else "; data.verify=true checks every image"),
+            "replace or remove them"
+            + ("" if every else "; --set data.verify=true checks every image"),
         )
+    return seen
 
 
-def _fault(images: FileImages, index: int, *, how: Literal["decode", "header"]) -> str | None:
-    """Return the path of an image and what is wrong with it, or None."""
+def _looked_at(images: FileImages, index: int, *, how: Literal["decode", "header"]) -> Header | str:
+    """Return the header of an image, or its path and what is wrong with it."""
     path = images.path(index)
     try:
         with Image.open(path) as image:
             if how == "decode":
                 image.load()
+            return Header(mode=image.mode, width=image.width, height=image.height)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = str(error) or type(error).__name__
         return f"{path} ({reason})" if str(path) not in reason else reason
-    return None

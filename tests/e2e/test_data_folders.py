@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,13 +256,47 @@ def test_a_class_of_one_image_cannot_be_held_out(tmp_path):
 
 
 def test_folders_that_are_not_what_was_meant_are_explained(tmp_path, three_parts):
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="nowhere, which does not exist"):
         load_data(settings(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match=r"data\.test splits a single folder"):
         load_data(settings(three_parts, test=0.1))
     write_images(tmp_path / "other" / "val", 3)
     with pytest.raises(UsageError, match="holds val/ but no train/"):
         load_data(settings(tmp_path / "other"))
+
+
+def test_the_folder_that_was_meant_is_named(three_parts, tmp_path):
+    write_images(tmp_path / "above" / "dataset" / "train", 2)
+    with pytest.raises(UsageError, match="1 class folder") as caught:
+        load_data(settings(tmp_path / "above"))
+    assert f"data.path={tmp_path / 'above' / 'dataset'}" in caught.value.hint
+    with pytest.raises(UsageError, match="0 class folders") as caught:
+        load_data(settings(tmp_path / "train" / "cat"))
+    assert "12 images lie in it" in caught.value.hint
+    assert f"name {tmp_path / 'train'}" in caught.value.hint
+
+
+def test_a_folder_in_the_home_is_found(three_parts, monkeypatch):
+    monkeypatch.setenv("HOME", str(three_parts.parent))
+    assert len(load_data(settings(Path("~") / three_parts.name)).train) == 36
+
+
+def test_what_the_images_are_is_told(three_parts, tmp_path):
+    counts, pixels, *_ = load_data(settings(three_parts)).notes
+    assert "3 classes" in counts
+    assert "36 to train on, 12 held out for the search, 15 for the final test" in counts
+    assert pixels == "typical size 20x21 pixels; in colour"
+    for number in range(4):
+        Image.new("L", (500, 400)).save(three_parts / "train" / "cat" / f"grey{number}.png")
+    assert "4 of 67 looked at are grey" in load_data(settings(three_parts)).notes[1]
+    for folder in ("photos/a", "photos/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(2):
+            Image.new("L", (500, 400)).save(tmp_path / folder / f"{number}.png")
+    told = load_data(settings(tmp_path / "photos")).notes[1]
+    assert "all of 500x400 pixels" in told
+    assert "data.channels=1" in told
+    assert "scaled to 16 pixels" in told
 
 
 def test_files_that_are_no_images_are_left_out_and_said(three_parts):

@@ -6,10 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from hwnas.pipeline.config import read_recipe
+from hwnas.errors import UsageError
+from hwnas.export.validate_accuracy import open_examples
+from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.stages import stages_of
 
 HWNAS = (sys.executable, "-m", "hwnas")
 
@@ -56,6 +60,72 @@ def test_more_held_out_than_there_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "data.heldout = 8000 takes 8000 of 40 images" in done.stderr
     assert "data.heldout=0.2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "hint"),
+    [
+        ("deploy.latency=5", "'5' has no unit", "25ms"),
+        ("deploy.latency=5ms,fast", "'fast' is not a duration", ""),
+        ("deploy.min_accuracy=90", "a share is 90", ""),
+        ("deploy.precisions=fp8", "'fp8'; did you mean", ""),
+        ("deploy.backends=tensorflow", "unknown backend 'tensorflow'", ""),
+        ("deploy.min_accuracy=90%", "no images to test on", "data.test=0.1"),
+    ],
+)
+def test_what_would_fail_after_the_training_is_refused_before_it(
+    tmp_path: Path, given: str, said: str, hint: str
+) -> None:
+    recipe = ["own-images", [f"data.path={images(tmp_path / 'images')}", given]]
+    with pytest.raises(UsageError) as caught:
+        stages_of(read_recipe(*recipe), "own-images", tmp_path / "run")
+    assert said in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_lists_may_be_typed_with_commas() -> None:
+    found = read_recipe(
+        "own-images",
+        ["deploy.latency=5ms,60%", "deploy.threads=2", "deploy.precisions=fp32,int8_dynamic",
+         "deploy.min_accuracy=90%"],
+    ).deploy  # fmt: skip
+    assert (found.latency, found.threads) == (("5ms", "60%"), (2,))
+    assert (found.precisions, found.min_accuracy) == (("fp32", "int8_dynamic"), 0.9)
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder") as caught:
+        read_recipe(str(images(tmp_path / "images")))
+    assert "hwnas run own-images --set data.path=" in caught.value.hint
+
+
+def test_the_final_test_takes_images_that_the_search_did_not(tmp_path: Path) -> None:
+    def tested_on(*given: str) -> str | None:
+        recipe = read_recipe("own-images", [f"data.path={tmp_path}", *given])
+        stages = {s.name: s for s in stages_of(recipe, "own-images", tmp_path / "run")}
+        (command,) = stages["validate"].resolved()
+        return command[command.index("--data") + 1] if "--data" in command else None
+
+    images(tmp_path / "train")
+    assert tested_on() is None
+    assert tested_on("data.test=0.1") == str(tmp_path / "run")
+    images(tmp_path / "val")
+    assert tested_on() == str(tmp_path / "val")
+    images(tmp_path / "test")
+    assert tested_on() == str(tmp_path / "test")
+
+
+def test_a_run_knows_the_images_that_it_kept_for_the_final_test(tmp_path: Path) -> None:
+    folder = images(tmp_path / "images")
+    for share, kept in ("0.2", 8), (None, 0):
+        given = [f"data.path={folder}", *([f"data.test={share}"] if share else [])]
+        (tmp_path / "config.toml").write_text(to_toml(read_recipe("own-images", given)))
+        if kept:
+            found = open_examples(tmp_path, channels="RGB")
+            assert (len(found.labels), len(found.classes)) == (kept, 2)
+        else:
+            with pytest.raises(UsageError, match="nothing of .* is kept for the final test"):
+                open_examples(tmp_path, channels="RGB")
 
 
 def test_two_processes_that_read_files_come_to_an_end(tmp_path: Path) -> None:

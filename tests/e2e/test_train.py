@@ -281,8 +281,12 @@ def test_init_writes_a_recipe_and_overwrites_nothing(tmp_path: Path) -> None:
     done = run(*init)
     assert done.returncode == 2
     assert "exists" in done.stderr
-    listed = run(sys.executable, "-m", "hwnas", "init", "--list").stdout.split()
-    assert listed == recipe_names()
+    misplaced = run(sys.executable, "-m", "hwnas", "init", str(path))
+    assert misplaced.returncode == 2
+    assert "--out" in misplaced.stderr
+    listed = run(sys.executable, "-m", "hwnas", "init", "--list").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == recipe_names()
+    assert all(len(line.split()) > 3 for line in listed)
 
 
 def test_process_settings_are_recorded_nowhere_that_binds(uninterrupted: Path) -> None:
