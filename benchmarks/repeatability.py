@@ -1,8 +1,10 @@
 """How well a latency repeats: the same models measured in several separate processes.
 
 Prints for each condition (pages of the memory; the best scheduling privilege and none; an idle
-machine and a load generator on another core) the spread of the median between processes, as the standard
-deviation over the mean, and the seconds per architecture, building and peak memory excluded.
+machine and a load generator on another core) the spread of the median between processes, as the
+standard deviation over the mean (typical and worst model; relative: typical after dividing each
+process by what is common to its models), and the seconds per architecture, building and peak
+memory excluded.
 
     python -m benchmarks.repeatability                 stacks of convolutions, 1 to 20 ms
     python -m benchmarks.repeatability nasvit.pack     models of a pack
@@ -109,12 +111,13 @@ def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seco
     """Return the printed line of a condition."""
     spreads = [spread(records) for records in zip(*runs, strict=True)]
     medians = [record.latency.median_ms for run in runs for record in run]
+    relative = statistics.median(relative_spreads(runs))
     grades = "".join(sorted(record.grade for run in runs for record in run))
     first = runs[0][0].latency
     return (
         f"{runs[0][0].settings.pages:8} {'privilege' if privileged else 'none':9} "
         f"{first.privilege:9} {first.clock:10} "
-        f"{loads:5} {statistics.median(spreads):8.2%} {max(spreads):8.2%} "
+        f"{loads:5} {statistics.median(spreads):8.2%} {max(spreads):8.2%} {relative:8.2%} "
         f"{min(medians):7.2f}..{max(medians):<7.2f} {seconds:6.2f} "
         + " ".join(f"{grades.count(letter)}{letter}" for letter in "ABCD")
     )
@@ -124,6 +127,15 @@ def spread(records: Sequence[Record]) -> float:
     """Return the relative standard deviation of the medians."""
     medians = [record.latency.median_ms for record in records]
     return statistics.stdev(medians) / statistics.mean(medians)
+
+
+def relative_spreads(runs: Sequence[Sequence[Record]]) -> list[float]:
+    """Return the spreads once each process is divided by the mean of its models' deviations."""
+    times = [[record.latency.median_ms for record in run] for run in runs]
+    means = [statistics.mean(column) for column in zip(*times, strict=True)]
+    shares = [[time / mean for time, mean in zip(run, means, strict=True)] for run in times]
+    scaled = [[share / statistics.mean(run) for share in run] for run in shares]
+    return [statistics.stdev(column) for column in zip(*scaled, strict=True)]
 
 
 def main() -> None:
@@ -146,7 +158,8 @@ def main() -> None:
     print(f"before: {state.verdict} {'; '.join(state.reasons)}")
     print(f"{arguments.models} models, {arguments.processes} processes")
     print(
-        "pages    condition privilege clock      loads  typical    worst      ms             s/arch  grades"
+        "pages    condition privilege clock      loads  typical    worst relative      ms"
+        "             s/arch  grades"
     )
     chosen_pages = [one_of_pages(arguments.pages)] if arguments.pages else PAGES
     for pages, privileged, loads in product(chosen_pages, (True, False), (0, 1)):

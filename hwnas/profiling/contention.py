@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-CONTENTION_LIMIT = 0.03
+CONTENTION_LIMIT = 0.02
 _ELEMENTS = 6_000_000  # 24 MB
 _WARM_UP = 6  # what ran before has filled the caches; the last-level one takes its time to learn
 _PASSES = 7

@@ -29,6 +29,8 @@ from hwnas.profiling.remote import RemoteWorker
 __all__ = ["Job", "Options", "Outcome", "Progress", "Provide", "grid", "preflight", "profile"]
 
 FAILED_SHARE = 0.1
+# The least of many levels is a little below rest.
+_WORSE = 1.5
 
 
 def preflight(jobs: Sequence[Job], *, options: Options | None = None) -> machine.Preflight:
@@ -172,12 +174,13 @@ def _run_all(
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    start, queue = time.perf_counter(), list(todo)
+    start, queue, records = time.perf_counter(), list(todo), list[Record]()
     for done, job in enumerate(queue, start=1):
         record = bench.record(job)
         writer.add(record)
-        if done <= len(todo) and _contended(record):
-            queue.append(job)  # at the end others may have left the memory alone
+        records.append(record)
+        if done == len(todo):  # by now others may have left the memory alone
+            queue += [job for job, one in zip(todo, records, strict=True) if _met(one, records)]
         if progress is not None:
             elapsed = time.perf_counter() - start
             progress(
@@ -191,9 +194,16 @@ def _run_all(
             )
 
 
-def _contended(record: Record) -> bool:
-    latency = record.latency
-    return latency is not None and (latency.contention or 0.0) > CONTENTION_LIMIT
+def _met(record: Record, others: Sequence[Record]) -> bool:
+    """Return whether the memory was slower beside a measurement than beside the best of others."""
+    levels = [_level(one) for one in others if one.settings.pages == record.settings.pages]
+    known = [level for level in levels if level is not None]
+    level = _level(record)
+    return level is not None and level > (1 + _WORSE * CONTENTION_LIMIT) * min(known)
+
+
+def _level(record: Record) -> float | None:
+    return None if record.latency is None else record.latency.memory_ms
 
 
 def _versions(jobs: Sequence[Job]) -> dict[str, str]:

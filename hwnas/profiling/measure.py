@@ -164,7 +164,12 @@ def measure(
     if memory is None:
         return concluded
     left_out = len(model.contended) if model.at_rest else 0
-    return replace(concluded, contended=left_out, contention=round(model.contention, _ROUND_MS))
+    return replace(
+        concluded,
+        contended=left_out,
+        contention=round(model.contention, _ROUND_MS),
+        memory_ms=round(memory.rest_ms * (1 + model.contention), _ROUND_MS),
+    )
 
 
 def _concluded(

@@ -80,10 +80,10 @@ class Latency:
     """Times of single runs and what was concluded from them.
 
     `samples_ms` are raw; `median_ms`, `p90_ms`, `p99_ms` are divided by `scale`, which is 1 unless
-    the reference model drifted by more than a hundredth. `contended` runs were left out as
-    others used the memory; `contention` is by how much slower it was than at rest beside the
-    samples. `half_width` is that of the median's 95 % confidence interval, as a share of the
-    median.
+    the reference model drifted by more than a hundredth. `contended` runs were left out as others
+    used the memory; `contention` is by how much slower it was than at rest beside the samples, and
+    `memory_ms` the time of the probe that told so. `half_width` is that of the median's 95 %
+    confidence interval, as a share of the median.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -99,6 +99,7 @@ class Latency:
     privilege: Privilege
     contended: int = 0
     contention: float | None = None
+    memory_ms: float | None = None
     reference_ms: float | None = None
     reference_drift: float | None = None
     scale: float = 1.0

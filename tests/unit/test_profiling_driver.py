@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 
 from hwnas.profiling.driver import _baselines as baselines
+from hwnas.profiling.driver import _run_all as run_all
 from hwnas.profiling.driver import grid, preflight
 from hwnas.profiling.driver import missing_jobs as missing
-from hwnas.profiling.jobs import Options
+from hwnas.profiling.jobs import Job, Options
 from hwnas.profiling.profiles import Profile, best_records
 from hwnas.profiling.records import Device, Header, Latency, Record, Settings
 
@@ -89,3 +90,27 @@ def test_what_is_graded_so_or_worse_is_measured_again():
     assert missing(jobs, known, Options()) == []
     assert [job.arch for job in missing(jobs, known, Options(again="C"))] == ARCHS[1:]
     assert [job.arch for job in missing(jobs, known, Options(again="D"))] == ARCHS[2:]
+
+
+def test_what_met_a_slower_memory_than_others_is_measured_once_more():
+    levels = {"0": [1.1, 1.0], "1": [1.0], "2": [1.02]}
+    jobs = [Job(arch=arch, backend="onnxruntime", settings=Settings()) for arch in ARCHS[:3]]
+    names = {job.key: str(i) for i, job in enumerate(jobs)}
+    asked, told = [], []
+
+    class FakeBench:
+        def record(self, job):
+            name = names[job.key]
+            asked.append(name)
+            number = int(name)
+            return record(number, memory_ms=levels[name].pop(0))
+
+    class Written:
+        def add(self, one):
+            told.append(one)
+
+    steps = []
+    run_all(jobs, FakeBench(), Written(), steps.append)
+    assert asked == ["0", "1", "2", "0"]
+    assert len(told) == 4
+    assert [(step.done, step.total) for step in steps] == [(1, 3), (2, 3), (3, 4), (4, 4)]

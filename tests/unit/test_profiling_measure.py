@@ -184,6 +184,10 @@ class Neighbour(MemoryProbe):
         super().__init__()
         self.excesses = list(excesses)
 
+    @property
+    def rest_ms(self):
+        return 0.8
+
     def excess(self, seconds):
         return self.excesses.pop(0) if len(self.excesses) > 1 else self.excesses[0]
 
@@ -195,6 +199,7 @@ def test_runs_beside_a_busy_memory_are_left_out_and_repeated(machine):
     result = measure(run, clock="wall", memory=memory, plan=plan, clocks=machine.clocks())
     assert set(result.samples_ms) == {5.0}
     assert (result.n, result.contended, result.contention) == (54, 27, 0.0)
+    assert result.memory_ms == 0.8
 
 
 def test_a_memory_that_stays_busy_is_waited_for_and_then_admitted(machine):
@@ -204,6 +209,7 @@ def test_a_memory_that_stays_busy_is_waited_for_and_then_admitted(machine):
     result = measure(run, clock="wall", memory=memory, plan=plan, clocks=machine.clocks())
     assert 4.0 <= machine.wall < 4.2
     assert result.contention == pytest.approx(0.2)
+    assert result.memory_ms == pytest.approx(0.96)
     assert result.contended == 0
     assert result.n > 500
     assert result.median_ms == pytest.approx(6.0, rel=2e-3)
