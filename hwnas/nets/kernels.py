@@ -14,7 +14,8 @@ from torch.nn import functional as F
 _aten = torch.ops.aten
 
 
-def _trains_on_cpu(x: Tensor) -> bool:
+def trains_on_cpu(x: Tensor) -> bool:
+    """Return whether the forms of this module apply to x: gradients, float32 and a CPU."""
     return (
         x.device.type == "cpu"
         and x.dtype == torch.float32
@@ -26,7 +27,7 @@ def _trains_on_cpu(x: Tensor) -> bool:
 
 def batch_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """Return silu(batch norm of x with batch statistics), keeping only x for the backward pass."""
-    if _trains_on_cpu(x):
+    if trains_on_cpu(x):
         return _BatchNormSiLU.apply(x, weight, bias, eps)  # type: ignore[no-any-return]
     return F.silu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
 
@@ -66,7 +67,7 @@ class _BatchNormSiLU(torch.autograd.Function):
 def depthwise(x: Tensor, weight: Tensor, stride: int) -> Tensor:
     """Return the same-padded depthwise convolution of x."""
     kernel = weight.shape[-1]
-    if kernel == 5 and _trains_on_cpu(x) and x.is_contiguous(memory_format=torch.channels_last):
+    if kernel == 5 and trains_on_cpu(x) and x.is_contiguous(memory_format=torch.channels_last):
         return _Depthwise5.apply(x, weight, stride)  # type: ignore[no-any-return]
     return F.conv2d(x, weight, None, stride, kernel // 2, groups=weight.shape[0])
 
@@ -94,15 +95,15 @@ class _Depthwise5(torch.autograd.Function):
         grad = grad.contiguous(memory_format=torch.channels_last)
         gx = gweight = None
         if ctx.needs_input_grad[0]:
-            gx = _convolution_backward(
+            gx = convolution_backward(
                 grad, x, weight, stride=ctx.stride, padding=(2, 2), wanted=(True, False)
             )[0]
         if ctx.needs_input_grad[1]:
-            gweight = _weight_gradient_5x5(x, grad, ctx.stride)
+            gweight = depthwise_weight_gradient(x, grad, ctx.stride)
         return gx, gweight, None
 
 
-def _convolution_backward(
+def convolution_backward(
     grad: Tensor,
     x: Tensor,
     weight: Tensor,
@@ -111,6 +112,7 @@ def _convolution_backward(
     padding: tuple[int, int],
     wanted: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a depthwise convolution's input and weight that are wanted."""
     gx, gweight, _ = _aten.convolution_backward(
         grad, x, weight, None, [stride, stride], list(padding), [1, 1], False, [0, 0],
         weight.shape[0], [*wanted, False],
@@ -118,33 +120,42 @@ def _convolution_backward(
     return gx, gweight
 
 
-def _weight_gradient_5x5(x: Tensor, grad: Tensor, stride: int) -> Tensor:
-    """Return the weight gradient from two 5x3 gradients on shifted views of one padded map.
+def depthwise_weight_gradient(
+    x: Tensor, grad: Tensor, stride: int, *, activate: bool = False
+) -> Tensor:
+    """Return the gradient of a 5x5 depthwise weight, of a convolution of x or of silu(x).
 
-    The rows of the padded map follow each other in memory, so a view that starts j columns
-    later reads each row's first j entries from the row after; the padding is wide enough that
-    those only ever meet zero gradients or zero columns.
+    From two 5x3 gradients on shifted views of one padded map. The rows of the padded map follow
+    each other in memory, so a view that starts j columns later reads each row's first j entries
+    from the row after; the padding is wide enough that those only ever meet zero gradients or
+    zero columns.
     """
     batch, channels, height, width = x.shape
-    out_height, out_width = grad.shape[2:]
+    out_width = grad.shape[3]
     padded_width = max(width + 4, stride * (out_width - 1) + 5)
     if stride == 2 and padded_width % 2 == 0:
         padded_width += 1
     size = batch * height * padded_width * channels
-    flat = x.new_zeros(size + 2 * channels)
+    flat = x.new_empty(size + 2 * channels)
+    flat[size:] = 0
     rows = flat[:size].view(batch, height, padded_width, channels)
-    rows[:, :, 2 : 2 + width].copy_(x.permute(0, 2, 3, 1))
+    rows[:, :, :2] = 0
+    rows[:, :, 2 + width :] = 0
+    inside, tokens = rows[:, :, 2 : 2 + width], x.permute(0, 2, 3, 1)
+    if activate:
+        _aten.silu.out(tokens, out=inside)
+    else:
+        inside.copy_(tokens)
     grad_width = (padded_width - 3) // stride + 1
     if grad_width != out_width:
-        wide = grad.new_zeros(batch, out_height, grad_width, channels)
-        wide[:, :, :out_width].copy_(grad.permute(0, 2, 3, 1))
-        grad = wide.permute(0, 3, 1, 2)
+        grad = F.pad(grad.permute(0, 2, 3, 1), (0, 0, 0, grad_width - out_width))
+        grad = grad.permute(0, 3, 1, 2)
     like = x.new_empty(channels, 1, 5, 3)
     result = x.new_empty(channels, 1, 5, 5)
     for column in (0, 2):  # columns 0-2 and 2-4 of the kernel
         shifted = flat[column * channels : column * channels + size]
         view = shifted.view(batch, height, padded_width, channels).permute(0, 3, 1, 2)
-        result[..., column : column + 3] = _convolution_backward(
+        result[..., column : column + 3] = convolution_backward(
             grad, view, like, stride=stride, padding=(2, 0), wanted=(False, True)
         )[1]
     return result

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from hwnas.nets.kernels import depthwise
 from hwnas.nets.norms import BatchNorm, BatchNormSiLU
+from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project
 from hwnas.nets.regularise import Dropout, DropPath
 from hwnas.spaces import blocks
 
@@ -73,6 +74,15 @@ class SqueezeExcite(nn.Module):
         gates: Tensor = self.expand(F.relu(self.reduce(means)))
         return x * F.hardsigmoid(gates)
 
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return weight and bias of the network's two layers."""
+        reduce, expand = self.reduce, self.expand
+        assert reduce.bias is not None
+        assert expand.bias is not None
+        return (
+            reduce.weight.contiguous(), reduce.bias, expand.weight.contiguous(), expand.bias
+        )  # fmt: skip
+
 
 class MBConv(nn.Module):
     """Widen, depthwise convolution, gate, narrow, add the shortcut."""
@@ -110,16 +120,35 @@ class MBConv(nn.Module):
         """Return the block's map."""
         y = x
         if self.expand is not None and self.expand_norm is not None:
-            y = self.expand_norm(self.expand(y))
-        y = self.depth_norm(self.depth(y))
-        if self.squeeze is not None:
-            y = self.squeeze(y)
-        y = self.drop(self.project_norm(self.project(y)))
+            y = self._deep(self.expand_norm, self.expand(y))
+        else:
+            y = self.depth(y)
+        y = self.drop(self.project_norm(self._projected(y)))
         if self.stride > 1:
             x = F.avg_pool2d(x, self.stride, self.stride, padding=x.shape[-1] % 2)
         if self.shortcut is not None:
             x = self.shortcut(x)
         out: Tensor = y + x
+        return out
+
+    def _deep(self, norm: BatchNormSiLU, x: Tensor) -> Tensor:
+        if norm.may_recompute(x):
+            return norm_silu_depthwise(
+                x, norm.weight, norm.bias, norm.eps, self.depth.weight, self.stride
+            )
+        out: Tensor = self.depth(norm(x))
+        return out
+
+    def _projected(self, x: Tensor) -> Tensor:
+        norm = self.depth_norm
+        if norm.may_recompute(x):
+            gates = None if self.squeeze is None else self.squeeze.weights()
+            kernel = self.project.weight.contiguous()
+            return norm_silu_project(x, norm.weight, norm.bias, norm.eps, kernel, gates)
+        y = norm(x)
+        if self.squeeze is not None:
+            y = self.squeeze(y)
+        out: Tensor = self.project(y)
         return out
 
 

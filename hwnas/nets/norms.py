@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hwnas.errors import UsageError
-from hwnas.nets.kernels import batch_norm_silu
+from hwnas.nets.kernels import batch_norm_silu, trains_on_cpu
 from hwnas.nets.synchronised import is_synchronised, synchronised_batch_norm
 
 EPS = 1e-5
@@ -44,6 +44,14 @@ class BatchNormSiLU(BatchNorm):
             _check_enough_values(x)
             return batch_norm_silu(x, self.weight, self.bias, self.eps)
         return F.silu(super().forward(x))
+
+    def may_recompute(self, x: Tensor) -> bool:
+        """Return whether a form of `hwnas.nets.recompute` may stand for this norm of x."""
+        own_statistics = self.uses_batch and not self.track_running_stats
+        if not own_statistics or is_synchronised() or not trains_on_cpu(x):
+            return False
+        _check_enough_values(x)
+        return True
 
 
 def _check_enough_values(x: Tensor) -> None:

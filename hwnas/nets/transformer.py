@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hwnas.nets.kernels import trains_on_cpu
 from hwnas.nets.mbconv import Axes, Depthwise, Pointwise
 from hwnas.nets.norms import JointNorm, TokenNorm
+from hwnas.nets.recompute import silu_pointwise
 from hwnas.nets.regularise import DropPath
 from hwnas.spaces import blocks
 
@@ -60,11 +62,10 @@ class Attention(nn.Module):
         """Return the attended map."""
         q, k, v = (self._split(part) for part in (self.q(x), self.k(x), self.local(self.v(x))))
         scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
-        scores = scores + self._position_bias(isqrt(scores.shape[-1]))
+        scores += self._position_bias(isqrt(scores.shape[-1]))
         attention = self.after(self.before(scores).softmax(-1))
         joined = self._join(torch.matmul(attention, v), x.shape[-1])
-        out: Tensor = self.project(F.silu(joined))
-        return out
+        return _after_silu(self.project, joined)
 
     def _position_bias(self, side: int) -> Tensor:
         table = self.positions.flatten(0, 1).t()
@@ -114,6 +115,13 @@ def _new_offset_index(side: int, device: torch.device) -> Tensor:
 _kept_offset_index = cache(torch.inference_mode(False)(_new_offset_index))
 
 
+def _after_silu(layer: Pointwise, x: Tensor) -> Tensor:
+    if layer.bias is not None and trains_on_cpu(x):
+        return silu_pointwise(x, layer.weight.contiguous(), layer.bias)
+    out: Tensor = layer(F.silu(x))
+    return out
+
+
 class MLP(nn.Module):
     """Two linears with SiLU between."""
 
@@ -124,8 +132,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mapped x."""
-        out: Tensor = self.second(F.silu(self.first(x)))
-        return out
+        return _after_silu(self.second, self.first(x))
 
 
 class Transformer(nn.Module):

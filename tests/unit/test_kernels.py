@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hwnas.nets.kernels import batch_norm_silu, depthwise
+from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project, silu_pointwise
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 
 
@@ -46,6 +47,60 @@ def test_depthwise(kernel: int, stride: int, side: int) -> None:
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).requires_grad_()
+
+
+def assert_same(ours: torch.Tensor, stock: torch.Tensor, inputs: list[torch.Tensor]) -> None:
+    """The values are equal, and the gradients with respect to all inputs close."""
+    assert torch.equal(ours, stock)
+    seed = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, inputs, seed),
+        torch.autograd.grad(stock, inputs, seed),
+        strict=True,
+    ):
+        assert mine.shape == theirs.shape
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [3, 8, 13])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_norm_silu_depthwise(
+    kernel: int, stride: int, side: int, layout: torch.memory_format
+) -> None:
+    x = channels_last(3, 8, side, side)
+    weight, bias, filters = random(8), random(8), random(8, 1, kernel, kernel)
+    entered = x.contiguous(memory_format=layout)
+    ours = norm_silu_depthwise(entered, weight, bias, 1e-5, filters, stride)
+    y = F.silu(F.batch_norm(entered, None, None, weight, bias, True, 0.0, 1e-5))
+    stock = F.conv2d(y, filters, None, stride, kernel // 2, groups=8)
+    assert_same(ours, stock, [x, weight, bias, filters])
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_norm_silu_project(gated: bool, layout: torch.memory_format) -> None:
+    x = channels_last(3, 8, 7, 7)
+    weight, bias, kernel = random(8), random(8), random(5, 8, 1, 1)
+    gates = (random(4, 8, 1, 1), random(4), random(8, 4, 1, 1), random(8)) if gated else None
+    entered = x.contiguous(memory_format=layout)
+    ours = norm_silu_project(entered, weight, bias, 1e-5, kernel, gates)
+    y = F.silu(F.batch_norm(entered, None, None, weight, bias, True, 0.0, 1e-5))
+    if gates is not None:
+        hidden = F.relu(F.conv2d(y.mean((2, 3), keepdim=True), gates[0], gates[1]))
+        y = y * F.hardsigmoid(F.conv2d(hidden, gates[2], gates[3]))
+    assert_same(ours, F.conv2d(y, kernel), [x, weight, bias, kernel, *(gates or ())])
+
+
+def test_silu_pointwise() -> None:
+    x, kernel, bias = channels_last(3, 8, 4, 4), random(5, 8, 1, 1), random(5)
+    ours = silu_pointwise(x, kernel, bias)
+    assert_same(ours, F.conv2d(F.silu(x), kernel, bias), [x, kernel, bias])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

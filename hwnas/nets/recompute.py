@@ -1,0 +1,217 @@
+"""Chains of operators that keep only what they start from, and compute the rest again.
+
+A stock chain keeps the input of each of its operators for the backward pass. Of a batch norm, an
+activation and a convolution that is the map three times over; here it is kept once. What is
+computed again are passes over one map, which cost little beside the convolutions. Values of the
+forward pass are those of the stock operators bit for bit.
+
+Use them where `trains_on_cpu` says so. Figures: `docs/training-forms.md`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hwnas.nets.kernels import convolution_backward, depthwise_weight_gradient
+
+_aten = torch.ops.aten
+Gates = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def norm_silu_depthwise(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, kernel: Tensor, stride: int
+) -> Tensor:
+    """Return the same-padded depthwise convolution of silu(batch norm of x)."""
+    return _NormSiLUDepthwise.apply(  # type: ignore[no-any-return]
+        x, weight, bias, eps, kernel, stride
+    )
+
+
+def norm_silu_project(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, kernel: Tensor, gates: Gates | None
+) -> Tensor:
+    """Return the 1x1 convolution of silu(batch norm of x).
+
+    Between the two each channel is multiplied by a gate if `gates` gives weight and bias of the
+    two 1x1 convolutions that compute gates from the means of channels.
+    """
+    gates_or_none = gates or (None, None, None, None)
+    return _NormSiLUProject.apply(  # type: ignore[no-any-return]
+        x, weight, bias, eps, kernel, *gates_or_none
+    )
+
+
+def silu_pointwise(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Return the 1x1 convolution of silu(x)."""
+    return _SiLUPointwise.apply(x, kernel, bias)  # type: ignore[no-any-return]
+
+
+class _NormSiLUDepthwise(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 - autograd passes by position
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        kernel: Tensor,
+        stride: int,
+    ) -> Tensor:
+        normed, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, None, None, True, 0.0, eps
+        )
+        ctx.save_for_backward(x, weight, bias, mean, inverse_std, kernel)
+        ctx.eps, ctx.stride = eps, stride
+        y = F.silu(normed, inplace=True)
+        return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=len(kernel))
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, None, Tensor, None]:
+        x, weight, bias, mean, inverse_std, kernel = ctx.saved_tensors
+        normed = _normed_again(x, weight, bias, mean, inverse_std, ctx.eps)
+        stride, width = ctx.stride, kernel.shape[-1]
+        if width == 5 and x.is_contiguous(memory_format=torch.channels_last):
+            grad = grad.contiguous(memory_format=torch.channels_last)
+            gkernel = depthwise_weight_gradient(normed, grad, stride, activate=True)
+            # The gradient with respect to a convolution's input does not depend on that input.
+            gy = convolution_backward(
+                grad, x, kernel, stride=stride, padding=(2, 2), wanted=(True, False)
+            )[0]
+        else:
+            gy, gkernel = convolution_backward(
+                grad, F.silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
+                wanted=(True, True),
+            )  # fmt: skip
+        gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
+        gx, gweight, gbias = _norm_backward(gy, x, weight, mean, inverse_std, ctx.eps)
+        return gx, gweight, gbias, None, gkernel, None
+
+
+class _NormSiLUProject(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 - autograd passes by position
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        kernel: Tensor,
+        reduce_weight: Tensor | None,
+        reduce_bias: Tensor | None,
+        expand_weight: Tensor | None,
+        expand_bias: Tensor | None,
+    ) -> Tensor:
+        normed, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, None, None, True, 0.0, eps
+        )
+        y = F.silu(normed, inplace=True)
+        means = hidden = wide = None
+        if reduce_weight is not None and expand_weight is not None:
+            means = y.mean((2, 3), keepdim=True)
+            hidden = F.relu(F.conv2d(means, reduce_weight, reduce_bias))
+            wide = F.conv2d(hidden, expand_weight, expand_bias)
+            y.mul_(F.hardsigmoid(wide))
+        ctx.save_for_backward(
+            x, weight, bias, mean, inverse_std, kernel,
+            reduce_weight, expand_weight, means, hidden, wide,
+        )  # fmt: skip
+        ctx.eps = eps
+        return F.conv2d(y, kernel)
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, bias, mean, inverse_std, kernel, *gating = ctx.saved_tensors
+        normed = _normed_again(x, weight, bias, mean, inverse_std, ctx.eps)
+        y = F.silu(normed)
+        gates: tuple[Tensor | None, ...] = (None, None, None, None)
+        if gating[0] is None:
+            gy, gkernel = _pointwise_backward(grad, y, kernel)
+        else:
+            gy, gkernel, gates = _gated_backward(grad, y, kernel, *gating)
+        del y
+        gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
+        gx, gweight, gbias = _norm_backward(gy, x, weight, mean, inverse_std, ctx.eps)
+        return gx, gweight, gbias, None, gkernel, *gates
+
+
+def _gated_backward(  # noqa: PLR0917 - the order in which they are saved
+    grad: Tensor,
+    y: Tensor,
+    kernel: Tensor,
+    reduce_weight: Tensor,
+    expand_weight: Tensor,
+    means: Tensor,
+    hidden: Tensor,
+    wide: Tensor,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return the gradients of y, the kernel, and weights and biases of the gates' network."""
+    gates = F.hardsigmoid(wide)
+    gated, gkernel = _pointwise_backward(grad, y * gates, kernel)
+    ggates = y.mul_(gated).sum((2, 3), keepdim=True)
+    gwide = _aten.hardsigmoid_backward(ggates, wide)
+    ghidden, gexpand, gexpand_bias = _pointwise_backward_with_bias(gwide, hidden, expand_weight)
+    ghidden = _aten.threshold_backward(ghidden, hidden, 0)
+    gmeans, greduce, greduce_bias = _pointwise_backward_with_bias(ghidden, means, reduce_weight)
+    share = gmeans / (y.shape[2] * y.shape[3])
+    gy = torch.addcmul(share, gated, gates, out=y)
+    return gy, gkernel, (greduce, greduce_bias, gexpand, gexpand_bias)
+
+
+class _SiLUPointwise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        kernel: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(x, kernel)
+        return F.conv2d(F.silu(x), kernel, bias)
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, kernel = ctx.saved_tensors
+        gy, gkernel, gbias = _pointwise_backward_with_bias(grad, F.silu(x), kernel)
+        return _aten.silu_backward.grad_input(gy, x, grad_input=gy), gkernel, gbias
+
+
+def _normed_again(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
+) -> Tensor:
+    variance = inverse_std.pow(-2) - eps
+    return torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, eps)[0]
+
+
+def _norm_backward(  # noqa: PLR0917 - like the operators it stands for
+    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _aten.native_batch_norm_backward(  # type: ignore[no-any-return]
+        grad, x, weight, None, None, mean, inverse_std, True, eps, [True, True, True]
+    )
+
+
+def _pointwise_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    gx, gkernel, _ = _aten.convolution_backward(
+        grad, x, kernel, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]
+    )
+    return gx, gkernel
+
+
+def _pointwise_backward_with_bias(
+    grad: Tensor, x: Tensor, kernel: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _aten.convolution_backward(  # type: ignore[no-any-return]
+        grad, x, kernel, [len(kernel)], [1, 1], [0, 0], [1, 1], False, [0, 0], 1,
+        [True, True, True],
+    )  # fmt: skip
