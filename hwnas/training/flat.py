@@ -85,18 +85,11 @@ class FlatParameters:
             second.untyped_storage().resize_(second.numel() * second.element_size())
             second.zero_()
 
-    def groups(self, weight_decay: float) -> list[dict[str, object]]:
-        """Return optimiser groups: what decays, and what does not."""
-        groups = []
-        for entries, decay in (
-            (slice(0, self.decayed), weight_decay),
-            (slice(self.decayed, None), 0.0),
-        ):
-            parameter = nn.Parameter(self.weights[entries].detach())
-            if parameter.numel():
-                parameter.grad = self.gradients[0][entries]
-                groups.append({"params": [parameter], "weight_decay": decay})
-        return groups
+    def parts(self) -> list[tuple[slice, bool]]:
+        """Return the entries that decay and those that do not, where there are any."""
+        size = self.weights.numel()
+        parts = [(slice(0, self.decayed), True), (slice(self.decayed, size), False)]
+        return [(entries, decays) for entries, decays in parts if entries.start < entries.stop]
 
     def named(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield the parts of a flat vector by parameter name, in the parameters' shapes."""

@@ -263,10 +263,8 @@ def snapshot(training: Training, step: int) -> Checkpoint:
     arrays = {"weights": training.flat.weights}
     if stepper.average is not None:
         arrays["average"] = stepper.average.weights
-    for group, state in enumerate(_optimiser_states(stepper.optimiser)):
-        for name, value in state.items():
-            if isinstance(value, Tensor):
-                arrays[f"optimiser.{group}.{name}"] = value
+    for part, state in enumerate(stepper.optimiser.states()):
+        arrays.update({f"optimiser.{part}.{name}": value for name, value in state.items()})
     scale: LossScale = stepper.loss_scale
     bank = training.bank.state() if training.bank is not None else {}
     return Checkpoint(
@@ -290,15 +288,11 @@ def restore(training: Training, checkpoint: Checkpoint) -> None:
     flat.weights.copy_(arrays["weights"])
     if isinstance(stepper.average, Average):
         stepper.average.weights.copy_(arrays["average"])
-    for group, settings in enumerate(stepper.optimiser.param_groups):
-        prefix = f"optimiser.{group}."
-        state = {
-            name.removeprefix(prefix): tensor.to(training.device if tensor.dim() else "cpu").clone()
-            for name, tensor in arrays.items()
-            if name.startswith(prefix)
-        }
-        if state:
-            stepper.optimiser.state[settings["params"][0]] = state
+    for part, state in enumerate(stepper.optimiser.states()):
+        for name, value in state.items():
+            # A checkpoint of before the first step has no state of the optimiser.
+            if f"optimiser.{part}.{name}" in arrays:
+                value.copy_(arrays[f"optimiser.{part}.{name}"])
     if training.bank is not None:
         kept = {
             name.removeprefix("bank."): array
@@ -308,10 +302,6 @@ def restore(training: Training, checkpoint: Checkpoint) -> None:
         training.bank.restore(kept)
     stepper.loss_scale.value = checkpoint.numbers["loss_scale"]
     stepper.loss_scale.good_steps = int(checkpoint.numbers["good_steps"])
-
-
-def _optimiser_states(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    return [optimiser.state.get(group["params"][0], {}) for group in optimiser.param_groups]
 
 
 def _located(error: HwnasError, step: int, epoch: int, last_kept: int) -> HwnasError:

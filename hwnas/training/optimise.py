@@ -1,11 +1,14 @@
 """The optimiser's side of a step: learning rate, clipping, averaging of weights, loss scaling."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 from hwnas.training.flat import FlatParameters
 
@@ -64,6 +67,86 @@ class LossScale:
         return finite
 
 
+class Optimiser(Protocol):
+    """What turns the merged gradient into new weights.
+
+    torch's own classes of this kind load its compiler when they are made: 140 MB and seconds.
+    """
+
+    def step(self, *, learning_rate: float) -> None:
+        """Update the flat weights."""
+
+    def states(self) -> Sequence[Mapping[str, Tensor]]:
+        """Return what changes besides the weights, by name, of each part of the weights."""
+
+
+class _Parts:
+    """The parts of the flat weights that have weight decay, and that have not."""
+
+    def __init__(self, flat: FlatParameters, *, weight_decay: float) -> None:
+        self.weights, self.gradients, self.decays = [], [], []
+        for entries, decays in flat.parts():
+            self.weights.append(flat.weights[entries])
+            self.gradients.append(flat.gradients[0][entries])
+            self.decays.append(weight_decay if decays else 0.0)
+
+    def zeros(self) -> list[Tensor]:
+        return [torch.zeros_like(weights) for weights in self.weights]
+
+
+class AdamW:
+    """Loshchilov and Hutter, 2019."""
+
+    def __init__(self, parts: _Parts, *, betas: tuple[float, float], eps: float) -> None:
+        self._parts, self._betas, self._eps = parts, betas, eps
+        self._means, self._squares = parts.zeros(), parts.zeros()
+        self._steps = [torch.zeros((), device=weights.device) for weights in parts.weights]
+
+    def step(self, *, learning_rate: float) -> None:
+        """Update the flat weights."""
+        parts = self._parts
+        rows = zip(
+            parts.weights, parts.gradients, parts.decays,
+            self._means, self._squares, self._steps, strict=True,
+        )  # fmt: skip
+        for weights, gradient, decay, mean, square, step in rows:
+            adamw(
+                [weights], [gradient], [mean], [square], [], [step],
+                fused=True, amsgrad=False, beta1=self._betas[0], beta2=self._betas[1],
+                lr=learning_rate, weight_decay=decay, eps=self._eps, maximize=False,
+            )  # fmt: skip
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """Return moments and number of steps."""
+        return [
+            {"exp_avg": mean, "exp_avg_sq": square, "step": step}
+            for mean, square, step in zip(self._means, self._squares, self._steps, strict=True)
+        ]
+
+
+class SGD:
+    """Gradient descent with Nesterov's momentum, if any."""
+
+    def __init__(self, parts: _Parts, *, momentum: float) -> None:
+        self._parts, self._momentum = parts, momentum
+        self._buffers = parts.zeros() if momentum else []
+
+    def step(self, *, learning_rate: float) -> None:
+        """Update the flat weights."""
+        parts = self._parts
+        for index, weights in enumerate(parts.weights):
+            sgd(
+                [weights], [parts.gradients[index]],
+                [self._buffers[index] if self._buffers else None],
+                fused=True, weight_decay=parts.decays[index], momentum=self._momentum,
+                lr=learning_rate, dampening=0.0, nesterov=self._momentum > 0, maximize=False,
+            )  # fmt: skip
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """Return the buffers of the momentum."""
+        return [{"momentum_buffer": buffer} for buffer in self._buffers]
+
+
 def make_optimiser(
     name: str,
     flat: FlatParameters,
@@ -72,12 +155,12 @@ def make_optimiser(
     betas: tuple[float, float],
     eps: float,
     momentum: float,
-) -> torch.optim.Optimizer:
+) -> Optimiser:
     """Return AdamW or SGD (Nesterov) over the flat weights."""
-    groups: Any = flat.groups(weight_decay)
+    parts = _Parts(flat, weight_decay=weight_decay)
     if name == "adamw":
-        return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-    return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=momentum > 0, fused=True)
+        return AdamW(parts, betas=betas, eps=eps)
+    return SGD(parts, momentum=momentum)
 
 
 def clip_factor(gradient: Tensor, limit: float | None) -> float:

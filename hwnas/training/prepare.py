@@ -20,7 +20,7 @@ from hwnas.training.loader import Piece, training_batches
 from hwnas.training.loop import Training
 from hwnas.training.losses import distillation
 from hwnas.training.merges import Merge
-from hwnas.training.optimise import Average, Cosine, LossScale, make_optimiser
+from hwnas.training.optimise import Average, Cosine, LossScale, Optimiser, make_optimiser
 from hwnas.training.plans import (
     Plan,
     alone,
@@ -88,7 +88,7 @@ def prepare(
     )
 
 
-def _optimiser(recipe: Recipe, flat: FlatParameters) -> torch.optim.Optimizer:
+def _optimiser(recipe: Recipe, flat: FlatParameters) -> Optimiser:
     wanted = recipe.optimiser
     return make_optimiser(
         wanted.name,

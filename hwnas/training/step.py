@@ -16,7 +16,7 @@ from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters, scopes
 from hwnas.training.losses import Distillation, label_loss
 from hwnas.training.merges import Merge, conflict_ratio
-from hwnas.training.optimise import Average, LossScale, clip_factor
+from hwnas.training.optimise import Average, LossScale, Optimiser, clip_factor
 from hwnas.training.plans import Task
 
 Teacher = Callable[[Tensor], Tensor]
@@ -73,7 +73,7 @@ class Stepper:
         self,
         supernet: Supernet,
         flat: FlatParameters,
-        optimiser: torch.optim.Optimizer,
+        optimiser: Optimiser,
         settings: StepSettings,
         *,
         average: Average | None,
@@ -213,9 +213,7 @@ class Stepper:
         factor = self._clip(sup, "all")
         if factor < 1:
             sup.mul_(factor)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
-        self.optimiser.step()
+        self.optimiser.step(learning_rate=learning_rate)
         # Fused optimisers do not count as a change, which autograd's safety check relies on.
         torch.autograd.graph.increment_version(self.flat.weights)
         if self.average is not None:

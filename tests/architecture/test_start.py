@@ -44,6 +44,25 @@ def test_help_imports_no_verb() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+def test_training_loads_no_compiler(root: Path) -> None:
+    """torch's compiler takes 140 MB and seconds; its optimiser classes would load it."""
+    code = """
+import torch, hwnas
+from hwnas.supernet import Supernet
+from hwnas.training.flat import FlatParameters
+from hwnas.training.optimise import make_optimiser
+supernet = Supernet(hwnas.space("nano")).train()
+flat = FlatParameters(supernet, decays=lambda name, tensor: True)
+optimiser = make_optimiser(
+    "adamw", flat, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8, momentum=0.0
+)
+flat.attach(0)
+supernet(torch.ones(2, 3, 32, 32), supernet.space.smallest()).sum().backward()
+optimiser.step(learning_rate=0.1)
+"""
+    assert loaded_by(root, code) & {"torch", "triton", "sympy"} == {"torch"}
+
+
 def test_help_is_cheap(root: Path) -> None:
     def cpu_seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -218,6 +218,34 @@ def make_stepper(space, settings: StepSettings, *, lr_name: str = "sgd") -> Step
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "momentum"), [("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.9)], ids=str
+)
+def test_optimisers_step_as_those_of_torch(name: str, momentum: float) -> None:
+    network = torch.nn.Linear(3, 4)
+    flat = FlatParameters(network, decays=lambda name, tensor: tensor.dim() > 1)
+    ours = make_optimiser(
+        name, flat, weight_decay=0.3, betas=(0.8, 0.95), eps=1e-6, momentum=momentum
+    )
+    theirs = [part.clone().requires_grad_() for part in flat.weights.split([12, 4])]
+    groups = [{"params": [theirs[0]], "weight_decay": 0.3}, {"params": [theirs[1]]}]
+    torchs = (
+        torch.optim.AdamW(groups, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.0, fused=True)
+        if name == "adamw"
+        else torch.optim.SGD(groups, momentum=momentum, nesterov=momentum > 0, fused=True)
+    )
+    generator = torch.Generator().manual_seed(0)
+    for rate in (0.1, 0.03, 0.01):
+        flat.gradients[0].copy_(torch.randn(16, generator=generator))
+        for part, entries in zip(theirs, (slice(0, 12), slice(12, 16)), strict=True):
+            part.grad = flat.gradients[0][entries].clone()
+        for group in torchs.param_groups:
+            group["lr"] = rate
+        ours.step(learning_rate=rate)
+        torchs.step()
+        assert torch.equal(flat.weights, torch.cat(theirs))
+
+
 def batch(n: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(n, 1, 24, 24, generator=generator)
