@@ -106,6 +106,8 @@ def _machine(state: "MachineState") -> dict[str, Any]:
         "gpus": list(state.gpus),
         "governor": readings.governor,
         "privilege": state.privilege,
+        "huge_pages": state.huge_pages_problem is None,
+        "huge_pages_problem": state.huge_pages_problem,
         "verdict": state.preflight.verdict,
         "quiet": state.preflight.verdict == "fine",
         "reasons": list(state.preflight.reasons),
@@ -192,6 +194,7 @@ def _machine_rows(document: dict[str, Any]) -> list[list[str]]:
         ["onnxruntime", ", ".join(document["onnxruntime_providers"]) or "not working"],
         ["privilege", {"none": "none: others can interrupt a measurement"}.get(
             machine["privilege"], machine["privilege"])],
+        ["huge pages", machine["huge_pages_problem"] or "can be had: --pages huge"],
         ["measurable now", _VERDICTS[machine["verdict"]]],
     ]  # fmt: skip
     rows += [["", reason] for reason in machine["reasons"]]

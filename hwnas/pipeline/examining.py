@@ -17,6 +17,7 @@ from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BACKENDS, Backend, ModuleModel
 from hwnas.profiling.backends.base import ModelSource
 from hwnas.profiling.machine import Preflight, device, judge, read_machine
+from hwnas.profiling.pages import huge_pages_problem
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.records import Device, Privilege, Settings
 from hwnas.profiling.reference import reference_model
@@ -50,11 +51,15 @@ class Busy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineState:
-    """The machine, whether it can be measured well now, and what would make it better."""
+    """The machine, whether it can be measured well now, and what would make it better.
+
+    `huge_pages_problem`: why processes cannot have them, None if they can.
+    """
 
     device: Device
     preflight: Preflight
     privilege: Privilege
+    huge_pages_problem: str | None
     busiest: tuple[Busy, ...]
     advice: tuple[str, ...]
     free_disk_bytes: int
@@ -84,6 +89,7 @@ def machine_state(*, folder: Path = Path()) -> MachineState:
         device=device(),
         preflight=verdict,
         privilege=privilege,
+        huge_pages_problem=huge_pages_problem(),
         busiest=busiest,
         advice=tuple(_advice(verdict, privilege, busiest)),
         free_disk_bytes=shutil.disk_usage(folder).free,
