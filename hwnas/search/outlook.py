@@ -2,7 +2,9 @@
 
 An objective is modelled as it is, or as the logarithm of what it is above an offset, whichever
 explains the measurements better. Values far on the bad side (a failed training) are pulled in
-before fitting: that they are bad is all that matters, and where they lie would bend the rest.
+before either: that they are bad is all that matters, and where they lie would bend the rest. Were
+it done on each scale by itself, the scale that flattens most of the values would seem to explain
+them best.
 """
 
 import math
@@ -20,7 +22,7 @@ from hwnas.search.volume import free_boxes, minimal
 
 OFFSETS = (0.02, 0.1, 0.4, 1.5)  # of the logarithm, below the best value, in spreads
 MARGIN = 0.05  # of the measured range: how far the reference is beyond the worst value
-PULLED = 3.0  # spreads above the median from which bad values are pulled in
+FENCE = 3.0  # interquartile ranges above the upper quartile, to which worse values are pulled in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +50,7 @@ class Model:
 def model(kernel: Kernel, table: Table, values: Floats) -> Model:
     """Return the most probable model of `values`; those that are not finite count as worst."""
     finite = np.isfinite(values)
-    values = np.where(finite, values, values[finite].max() if finite.any() else 0.0)
+    values = _fenced(np.where(finite, values, values[finite].max() if finite.any() else 0.0))
     spread = _good_spread(values)
     best = float(values.min())
     candidates = [_modelled(kernel, table, values, None)]
@@ -63,13 +65,17 @@ def _modelled(
     """Return (negative log evidence in the units of the values, model)."""
     straight = values if offset is None else np.log(values - offset)
     jacobian = 0.0 if offset is None else float(straight.sum())
-    pulled = np.minimum(straight, np.median(straight) + PULLED * _good_spread(straight))
-    mean, spread = float(pulled.mean()), float(pulled.std())
+    mean, spread = float(straight.mean()), float(straight.std())
     if spread <= 1e-12 * max(1.0, abs(mean)):
         spread = 1.0
-    process = fit(kernel, table, (pulled - mean) / spread)
+    process = fit(kernel, table, (straight - mean) / spread)
     evidence = process.loss + len(values) * math.log(spread) + jacobian
     return evidence, Model(scale=Scale(offset=offset, mean=mean, spread=spread), process=process)
+
+
+def _fenced(values: Floats) -> Floats:
+    low, high = np.quantile(values, (0.25, 0.75))
+    return np.minimum(values, high + FENCE * (high - low)) if high > low else values
 
 
 def _good_spread(values: Floats) -> float:
