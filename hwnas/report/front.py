@@ -22,6 +22,7 @@ from hwnas.report.gather import Material
 from hwnas.report.view import ACCURACY, MACS, View, axes_of, budget_words, view_of, what
 from hwnas.report.words import (
     DASH,
+    MINUS,
     digits,
     interval,
     listed,
@@ -33,6 +34,7 @@ from hwnas.report.words import (
 RECOMMENDATION, FRONT = "recommendation", "front"
 _MOST_COMPARED = 3
 _EQUAL = 0.0005  # of accuracy: what no evaluation can tell apart
+_AS_GOOD = "±0"
 
 
 def recommendation(material: Material) -> Section:
@@ -167,25 +169,30 @@ def _sentences(view: View, front: Front) -> str:
 
 def _against(view: View) -> str:
     """Return how far the recommended choices are above what is simpler, at their own cost."""
-    sentences = []
     best = {spot.index: spot for _, spot in view.recommended}
-    for spot in list(best.values())[:_MOST_COMPARED]:
-        found = [
-            f"{_above(spot.y.mean - reached)} {_compared(baseline)}"
-            for baseline in view.baselines
-            if (reached := baseline.best_within(spot.x.mean)) is not None
+    spots = sorted(list(best.values())[:_MOST_COMPARED], key=lambda spot: spot.x.mean)
+    places = listed([quantity(view.x_name, spot.x.mean) for spot in spots])
+    found = []
+    for baseline in view.baselines:
+        reached = [baseline.best_within(spot.x.mean) for spot in spots]
+        gains = [
+            _gain(spot.y.mean - value)
+            for spot, value in zip(spots, reached, strict=True)
+            if value is not None
         ]
-        if found:
-            place = quantity(view.x_name, spot.x.mean)
-            text = f"The subnet recommended at {place} is predicted to be {listed(found)}. "
-            sentences.append(text)
-    return "".join(sentences)
+        if len(gains) == len(spots):
+            unit = "points " if any(gain != _AS_GOOD for gain in gains) else ""
+            found.append(f"{listed(gains)} {unit}against {_compared(baseline)}")
+    if not found:
+        return ""
+    subnets = "subnet" if len(spots) == 1 else "subnets"
+    return f"Predicted accuracy of the {subnets} recommended at {places}: {'; '.join(found)}. "
 
 
-def _above(gain: float) -> str:
+def _gain(gain: float) -> str:
     if abs(gain) < _EQUAL:
-        return "as good as"
-    return f"{digits(abs(100 * gain), 2)} points {'above' if gain > 0 else 'below'}"
+        return _AS_GOOD
+    return f"{'+' if gain > 0 else MINUS}{digits(abs(100 * gain), 2)}"
 
 
 def _compared(baseline: Baseline) -> str:
@@ -201,6 +208,8 @@ def _figure(view: View) -> Figure:
         legend.append(("choice best", "recommended"))
     if view.delivered:
         legend.append(("measured", "measured"))
+    if view.limits:
+        legend.append(("budget", "budget"))
     if view.baselines:
         legend += [("uniform-mark", UNIFORM), ("random-line", RANDOM)]
     if known.drawn(view):

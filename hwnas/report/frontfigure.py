@@ -22,7 +22,7 @@ from hwnas.report.plot import (
 )
 from hwnas.report.scales import Scale, scale_for, tick_labels
 from hwnas.report.view import LATENCY, MACS, Spot, View, what
-from hwnas.report.words import percent, quantity, short
+from hwnas.report.words import digits, percent, quantity, short
 
 _NARROW_BELOW = 500.0
 _WHISKERS = 36  # spots that show their intervals without being asked
@@ -227,7 +227,7 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
         for limit in view.limits
         for share in (0.1, 0.3, 0.5, 0.7, 0.9)
     ]
-    wanted = [*_budget_labels(view, box, x), *_recommended_labels(view, x, y)]
+    wanted = [*_budget_labels(view, box, x, narrow=narrow), *_recommended_labels(view, x, y)]
     wanted += [
         Label(text=label(found), x=x(found.latency), y=y(found.accuracy), look="landmark-text")
         for found in drawn(view)
@@ -238,10 +238,12 @@ def _labels(view: View, room: Room, x: Scale, y: Scale, *, narrow: bool) -> Html
     return element("g", {"aria-hidden": "true"}, joined(*(placed.draw() for placed in found)))
 
 
-def _budget_labels(view: View, box: Box, x: Scale) -> list[Label]:
+def _budget_labels(view: View, box: Box, x: Scale, *, narrow: bool) -> list[Label]:
+    unitless = view.x_name.partition(":")[0] == LATENCY
     return [
         Label(
-            text=f"{quantity(view.x_name, limit)} budget",
+            # Where there is little room the unit is left to the axis.
+            text=digits(limit) if narrow and unitless else quantity(view.x_name, limit),
             x=x(limit),
             y=box.top - 2,
             look="budget-text",

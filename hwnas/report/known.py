@@ -1,14 +1,16 @@
 """Other networks beside the front: which of them a figure shows, and all of them as a table."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hwnas.pipeline.landmarks import Landmark
 from hwnas.report.blocks import Table
 from hwnas.report.view import ACCURACY, View
-from hwnas.report.words import DASH, MINUS, digits, plural, quantity
+from hwnas.report.words import DASH, listed, plural, quantity
 
 _FAR = 3.0  # times the latencies of the subnets
 _UNFOLDED = 8  # rows
+_NAMED = 3
+_PREDICTED = "≈"
 _LEAST_SPAN = 0.02  # of accuracies
 
 
@@ -33,55 +35,94 @@ def label(landmark: Landmark) -> str:
     return f"{name}…" if colon else name
 
 
-def sentence(view: View) -> str:
-    """Return in words how the front compares with the landmarks, each at its own latency."""
-    if not view.landmarks:
-        return ""
-    total, shown = len(view.landmarks), drawn(view)
-    offers = [(_best_within(view, mark), mark.accuracy) for mark in view.landmarks]
-    better = sum(best is not None and best > accuracy for best, accuracy in offers)
-    text = f"Squares are {plural(len(shown), 'other network')} trained by the same recipe. "
-    if len(shown) < total:
-        text = (
-            f"Squares are {len(shown)} of {plural(total, 'other network')} trained by the same "
-            "recipe; the rest lies outside of the figure. "
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """The most accurate subnet within a latency, as measured where it was."""
+
+    accuracy: float
+    measured: bool
+
+
+def offers(view: View) -> list[Offer | None]:
+    """Return for each landmark what this run offers within its latency, None for nothing."""
+    seen = {found.digest for found in view.delivered}
+    points = [(found.x, Offer(accuracy=found.y, measured=True)) for found in view.delivered]
+    points += [
+        (spot.x.mean, Offer(accuracy=spot.y.mean, measured=False))
+        for spot in view.spots
+        if spot.digest not in seen
+    ]
+    return [
+        max(
+            (offer for x, offer in points if x <= landmark.latency),
+            key=lambda offer: offer.accuracy,
+            default=None,
         )
-    whom = f"{better} of the {total}" if total > 1 else f"{'it' if better else 'none'}"
-    return f"{text}Within the latency of each, the front is predicted to be better than {whom}. "
+        for landmark in view.landmarks
+    ]
+
+
+def sentence(view: View) -> str:
+    """Return in words how the run's subnets compare with the landmarks, at their latencies."""
+    total, shown = len(view.landmarks), len(drawn(view))
+    if not total:
+        return ""
+    if shown < total:
+        where = f"Squares are {shown} of {total} other networks, trained by the same recipe; "
+        where += "the rest lies outside of the figure. "
+    elif total > 1:
+        where = f"Squares are {total} other networks, trained by the same recipe. "
+    else:
+        where = "The square is another network, trained by the same recipe. "
+    return f"{where}{_verdict(view)} "
+
+
+def _verdict(view: View) -> str:
+    """Return which landmarks are better than everything that the run has."""
+    better = [
+        label(landmark)
+        for landmark, offer in zip(view.landmarks, offers(view), strict=True)
+        if offer is None or offer.accuracy < landmark.accuracy
+    ]
+    total = len(view.landmarks)
+    each = "Each" if total > 1 else "It"
+    if not better:
+        return f"{each} is less accurate than a subnet that is as fast."
+    if len(better) == total:
+        return f"{each} is more accurate than every subnet that is as fast."
+    who = listed(better) if len(better) <= _NAMED else f"{len(better)} of them"
+    are = "is" if len(better) == 1 else "are"
+    others = "the other one is" if len(better) == total - 1 else "the others are"
+    return f"{who} {are} more accurate than every subnet that is as fast, {others} not."
 
 
 def table(view: View) -> Table:
-    """Return all landmarks with what the front offers within the latency of each."""
-    rows = [_row(view, landmark) for landmark in view.landmarks]
+    """Return all landmarks with what the run offers within the latency of each."""
+    rows = [
+        _row(view, landmark, offer)
+        for landmark, offer in zip(view.landmarks, offers(view), strict=True)
+    ]
     return Table(
-        header=("network", "accuracy", "latency", "MACs", "parameters", "front within its latency"),
+        header=("network", "accuracy", "latency", "MACs", "parameters", "best subnet as fast"),
         rows=tuple(rows),
         caption="Other networks, trained by the recipe of this run on as many images, evaluated "
-        "on the same held-out part and measured on the same device. The front is as predicted.",
+        "on the same held-out part and measured on the same device; beside each the most "
+        f"accurate subnet that is as fast, as measured or ({_PREDICTED}) as predicted.",
         right=frozenset({1, 2, 3, 4, 5}),
         folded=f"{plural(len(rows), 'other network')} as a table" if len(rows) > _UNFOLDED else "",
     )
 
 
-def _row(view: View, landmark: Landmark) -> tuple[str, ...]:
-    best = _best_within(view, landmark)
-    offered = DASH
-    if best is not None:
-        gain = 100 * (best - landmark.accuracy)
-        sign = "+" if gain >= 0 else MINUS
-        offered = f"{quantity(ACCURACY, best)} ({sign}{digits(abs(gain), 2)})"
+def _row(view: View, landmark: Landmark, offer: Offer | None) -> tuple[str, ...]:
+    best = "none"
+    if offer is not None:
+        about = "" if offer.measured else _PREDICTED
+        best = f"{about}{quantity(ACCURACY, offer.accuracy)}"
     return (
         landmark.name,
         quantity(ACCURACY, landmark.accuracy),
         quantity(view.x_name, landmark.latency),
         DASH if landmark.macs is None else quantity("macs", landmark.macs),
         DASH if landmark.params is None else quantity("params", landmark.params),
-        offered,
+        best,
     )
-
-
-def _best_within(view: View, landmark: Landmark) -> float | None:
-    inside: Sequence[float] = [
-        spot.y.mean for spot in view.on_front if spot.x.mean <= landmark.latency
-    ]
-    return max(inside, default=None)

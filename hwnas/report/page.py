@@ -124,6 +124,7 @@ def _keys() -> dict[str, Html]:
         "random-line": (line(*across, "random-line"),),
         "landmark": (mark("square", at, "landmark"),),
         "range": (line(*across, "range"),),
+        "budget": (line(*up, "budget"),),
         "budget-mark": (line(*up, "budget-mark"),),
         "held": (line(*up, "held-range"), mark("circle", at, "held", size=3.0)),
         "held outside": (

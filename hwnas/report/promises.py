@@ -12,7 +12,7 @@ from hwnas.report.labels import text_width
 from hwnas.report.plot import Room, drawing, line, mark
 from hwnas.report.scales import Scale, scale_for, tick_labels
 from hwnas.report.view import ACCURACY, limits_of, what
-from hwnas.report.words import DASH, digits, percent, plural, quantity, short
+from hwnas.report.words import DASH, SPACE, digits, percent, plural, quantity, short
 
 ANCHOR, TITLE = "promises", "Promised and delivered"
 _ROW = 30.0
@@ -173,7 +173,7 @@ def _artifacts(material: Material) -> Table:
         for model in manifest.models:
             entry = manifest.files.get(model.file)
             latency = (model.latency or {}).get("median_ms")
-            star = f"{_STAR} " if model.file == manifest.recommended else ""
+            star = f"{_STAR}{SPACE}" if model.file == manifest.recommended else ""
             lines.append(
                 (
                     f"{star}{folder}/{model.file}",

@@ -46,7 +46,7 @@ def section(material: Material) -> Section:
             )
         )
     figures = []
-    if accuracies:
+    if any(len(points) > 1 for points in accuracies.values()):  # else the text says it all
         figures.append(
             figure(
                 lambda width: curves_figure(accuracies, width, y_title="accuracy, %", shares=True),

@@ -133,7 +133,7 @@ def test_a_budget_that_is_a_share_draws_a_line_where_it_came_to(
         return sum(found.get("class") == "budget" for found in page.all("line"))
 
     assert lines() == 0
-    assert lines(limits={"latency": limit}) == 2  # on wide and on narrow pages
+    assert lines(limits={"latency": limit}) == 3  # on wide and narrow pages, and in the legend
     page, _ = page_of(copied, tmp_path)
     assert (
         f"60\u00a0% of the largest ({quantity('latency', limit)})"
@@ -168,8 +168,9 @@ def test_sentences_hold_the_figures(finished: Path, tmp_path: Path) -> None:
     front = latest_front(open_run(finished))
     text = " ".join(page.sections["front"].split())
     assert f"{len(front.choices)} subnets, from" in text
-    assert re.search(r"(points (above|below)|as good as) scaling all choices uniformly", text)
-    assert re.search(r"(points (above|below)|as good as) the best of [\d,]+ random subnets", text)
+    gain = r"([+\u2212][\d.]+|±0)"
+    assert re.search(rf"{gain} and {gain} points against scaling all choices uniformly", text)
+    assert re.search(rf"{gain} and {gain} points against the best of [\d,]+ random subnets", text)
     assert "1,082 steps in 2 epochs on fashion-mnist" in " ".join(page.sections["training"].split())
     assert re.search(
         r"\d of 6 measurements lie in the", " ".join(page.sections["promises"].split())
