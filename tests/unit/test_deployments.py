@@ -1,0 +1,63 @@
+"""The ways to run subnets that predictors were fitted for."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from hwnas.errors import UsageError
+from hwnas.pipeline.deployments import deployments, parse_settings, ways_to_run
+from hwnas.pipeline.predictors import described
+from hwnas.profiling.records import Settings
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """As much of a predictor as is asked for here."""
+
+    about: dict
+    target: str = "latency_ms"
+
+
+def fitted(**settings):
+    about = {"device": "pi", "fingerprint": "f", "backend": "onnxruntime"}
+    return Fitted({**about, **described(Settings(**settings))})
+
+
+def without_pages(predictor):
+    return Fitted({k: v for k, v in predictor.about.items() if k != "pages"})
+
+
+def known(*predictors):
+    return deployments({str(i): predictor for i, predictor in enumerate(predictors)})
+
+
+def test_each_way_has_a_name_and_says_only_what_is_unusual():
+    plain, huge, many = known(fitted(), fitted(pages="huge"), fitted(workers=2))
+    assert plain.name == "onnxruntime-fp32-t1-b1"
+    assert huge.name == "onnxruntime-fp32-t1-b1-huge"
+    assert many.name == "onnxruntime-fp32-t1-b1-w2"
+    assert "pages" not in plain.described
+    assert huge.described["pages"] == "huge"
+    assert many.described["workers"] == 2
+
+
+def test_a_predictor_from_before_there_were_pages_is_of_the_usual_ones():
+    (way,) = known(without_pages(fitted()))
+    assert way.settings == Settings()
+
+
+def test_the_plainest_way_is_taken_unless_another_is_asked_for():
+    ways = known(fitted(pages="huge"), fitted())
+    targets = ["latency_ms"]
+    (plain,) = ways_to_run(ways, "pi", None, targets=targets)
+    assert plain.settings.pages == "default"
+    (huge,) = ways_to_run(ways, "pi", parse_settings("pages=huge"), targets=targets)
+    assert huge.settings.pages == "huge"
+    assert len(ways_to_run(ways, "pi", parse_settings("any"), targets=targets)) == 2
+    with pytest.raises(UsageError, match="accepted: onnxruntime-fp32-t1-b1-huge"):
+        ways_to_run(ways, "pi", parse_settings("pages=small"), targets=targets)
+
+
+def test_a_way_that_is_the_only_one_is_taken_however_unusual():
+    (huge,) = ways_to_run(known(fitted(pages="huge")), "pi", None, targets=["latency_ms"])
+    assert huge.settings.pages == "huge"
