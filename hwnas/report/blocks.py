@@ -39,7 +39,10 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table. `right`: the columns of numbers; `folded`: the line that unfolds it, if it is."""
+    """A table. `right`: the columns of numbers; `folded`: the line that unfolds it, if it is.
+
+    `long_names`: those of rows may be broken anywhere.
+    """
 
     kind: ClassVar[str] = "table"
     header: tuple[str, ...]
@@ -48,6 +51,7 @@ class Table:
     right: frozenset[int] = frozenset()
     folded: str = ""
     choices: tuple[int, ...] = ()
+    long_names: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,6 +109,7 @@ def table(view: View) -> Table:
         "on the same held-out part and measured on the same device; beside each the most "
         f"accurate subnet that is as fast, as measured or ({_PREDICTED}) as predicted.",
         right=frozenset({1, 2, 3, 4, 5}),
+        long_names=True,
         folded=f"{plural(len(rows), 'other network')} as a table" if len(rows) > _UNFOLDED else "",
     )
 
