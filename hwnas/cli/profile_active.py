@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hwnas.pipeline.measuring import Source
     from hwnas.profiling.jobs import Options
     from hwnas.profiling.records import Settings as How
-    from hwnas.profiling.records import one_of_pages
     from hwnas.spaces import Space
 
 _WANTED = "3%"
@@ -89,6 +88,7 @@ def measure_until(
 def _first(output: Output, settings: Settings, source: "Source") -> "tuple[str, How]":
     """Return the first backend and setting, and tell if there were others."""
     from hwnas.profiling.records import Settings as How
+    from hwnas.profiling.records import one_of_pages
 
     precisions = settings.precisions or source.usual
     lists = (settings.backends, precisions, settings.threads, settings.batches, settings.workers,

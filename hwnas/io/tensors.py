@@ -34,7 +34,8 @@ def write_tensors(
     Several entries of metadata become one: the library writes them in a random order, and equal
     content has to give equal bytes.
     """
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    # numpy's ascontiguousarray would make a scalar an array of one.
+    contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     entries = dict(metadata or {})
     if len(entries) > 1:
         entries = {_ALL_ENTRIES: canonical_json(entries)}

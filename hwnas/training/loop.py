@@ -292,7 +292,8 @@ def restore(training: Training, checkpoint: Checkpoint) -> None:
         for name, value in state.items():
             # A checkpoint of before the first step has no state of the optimiser.
             if f"optimiser.{part}.{name}" in arrays:
-                value.copy_(arrays[f"optimiser.{part}.{name}"])
+                # Files were written with scalars as arrays of one.
+                value.copy_(arrays[f"optimiser.{part}.{name}"].view_as(value))
     if training.bank is not None:
         kept = {
             name.removeprefix("bank."): array

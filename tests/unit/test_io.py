@@ -146,10 +146,11 @@ def test_damage_before_the_last_line_is_an_error(tmp_path: Path) -> None:
 def test_tensors_keep_values_and_metadata(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    write_tensors(path, {"a": array.T}, {"key": "value"})
+    write_tensors(path, {"a": array.T, "scalar": np.array(3.0)}, {"key": "value"})
     arrays, metadata = read_tensors(path)
     assert np.array_equal(arrays["a"], array.T)
     assert metadata == {"key": "value"}
+    assert arrays["scalar"].shape == ()
     several = {"b": "2", "a": "1", "c": "3"}
     written = set()
     for order in (several, dict(sorted(several.items()))):
