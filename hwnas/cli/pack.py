@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @ARCHITECTURES
 @click.option("--precision", "precisions", type=names, default="fp32", show_default=True,
               metavar="NAME,..", help="fp32, fp16, int8_dynamic, int8_static.")  # fmt: skip
+@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
+              help="Take the space of this run, with its classes and channels.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="FILE", help="The file to write.")  # fmt: skip
 @verb_options
@@ -37,6 +39,7 @@ def pack(
     classes: int | None,
     channels: int | None,
     precisions: tuple[str, ...],
+    run: Path | None,
     out: Path,
 ) -> None:
     """Write the models of many architectures into one file for a device without torch."""
@@ -44,7 +47,7 @@ def pack(
     from hwnas.profiling.packs import write_pack
 
     check_precisions(precisions)
-    space = chosen_space(space_name, None, classes=classes, channels=channels)
+    space = chosen_space(space_name, run, classes=classes, channels=channels)
     source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old)
     start = time.perf_counter()
     line = ProgressLine(output)

@@ -183,7 +183,8 @@ def nothing_fitted(run: Run) -> HwnasError:
     how = "" if measured else f"hwnas profile --run {run.folder}, then "
     return HwnasError(
         f"{run.folder}: nothing predicts the {LATENCY.partition('_')[0]} of its subnets yet",
-        f"{how}hwnas fit --run {run.folder}",
+        f"{how}hwnas fit --run {run.folder}"
+        + ("; it says so where too little is measured" if measured else ""),
     )
 
 

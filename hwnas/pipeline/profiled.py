@@ -20,7 +20,8 @@ def measured_in(path: Path, of: Space) -> tuple[Device, list[tuple[Arch, Record]
         there = _named(record.arch for record in profile.records.values())
         raise UsageError(
             f"{path}: a profile of {there}, expected {_name(of.name, _unusual(of))}",
-            "name the profile's space: --space, --classes, --channels",
+            "name the profile's space: --space, --classes, --channels; what is packed with "
+            "hwnas pack --run RUN is of that run's",
         )
     return profile.header.device, found
 

@@ -3,15 +3,15 @@
 A fenced block `console` holds commands after `$ ` with what they print: they are executed, those
 of one document in one empty folder in their order, and have to print that; a line `...` stands for
 any lines. Commands of hwnas anywhere else (`sh`, no language, in the text) are parsed: verb,
-options and values have to exist. `python tests/e2e/test_cli_readme.py` writes what is printed into
-the README.
+options and values have to exist; test_manuals.py executes those of the manuals, too. `python
+tests/e2e/test_cli_readme.py` writes what is printed into the README.
 """
 
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -19,7 +19,9 @@ import click
 import pytest
 
 from hwnas.cli.main import hwnas as command_line
+from hwnas.cli.verbs import VERBS
 from hwnas.errors import HwnasError
+from hwnas.testing.documents import arguments_in, blocks, mentioned, spans
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -29,37 +31,20 @@ DOCUMENTS = [
     *sorted({*ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md")} - {GENERATED}),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SPAN = re.compile(r"`(hwnas [^`]+)`")
 COMMAND = re.compile(r"^\$ (hwnas .*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
-SHELL = ("", "sh", "bash")
-ENDS = {"|", ">", "<", "&&", ";", "&", ">>", "..."}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+# Programs whose options stand in inline code, too.
+OTHERS = (
+    "pip", "python", "torchrun", "ray", "apt-get", "docker", "git", "make", "cpupower", "curl",
+)  # fmt: skip
 
 
-def blocks(language: str, document: Path = README) -> list[str]:
-    return [body for kind, body in BLOCK.findall(document.read_text()) if kind == language]
+def bodies(language: str, document: Path = README) -> list[str]:
+    return [block.body for block in blocks(document) if block.language == language]
 
 
 def examples(document: Path) -> list[tuple[str, str]]:
-    return [found for block in blocks("console", document) for found in COMMAND.findall(block)]
-
-
-def mentioned(document: Path) -> Iterator[str]:
-    """Yield the lines that contain commands of hwnas which are not executed."""
-    for language in SHELL:
-        for body in blocks(language, document):
-            yield from (line for line in body.replace("\\\n", " ").splitlines() if "hwnas " in line)
-    for body in SPAN.findall(BLOCK.sub("", document.read_text())):
-        yield " ".join(body.split())
-
-
-def arguments_in(line: str) -> list[str]:
-    """Return what follows the program's name in a line of shell; empty if it is not called."""
-    words = shlex.split(line, comments=True)
-    if "hwnas" not in words:
-        return []
-    rest = words[words.index("hwnas") + 1 :]
-    end = next((place for place, word in enumerate(rest) if word in ENDS), len(rest))
-    return rest[:end]
+    return [found for block in bodies("console", document) for found in COMMAND.findall(block)]
 
 
 def check_parses(arguments: list[str]) -> None:
@@ -116,6 +101,32 @@ def test_commands_in_documents_exist(document: Path) -> None:
     assert wrong == []
 
 
+def options_of(command: click.Command) -> set[str]:
+    found = {name for parameter in command.params for name in parameter.opts}
+    found |= {name for parameter in command.params for name in parameter.secondary_opts}
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        found |= options_of(inner)
+    return found
+
+
+def unknown_options(document: Path, known: set[str]) -> list[str]:
+    words = [span for span in spans(document) if span.partition(" ")[0] not in OTHERS]
+    return [option for span in words for option in OPTION.findall(span) if option not in known]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_options_in_documents_exist(document: Path, tmp_path: Path) -> None:
+    context = click.Context(command_line)
+    verbs = [command_line.get_command(context, name) for name in VERBS]
+    known = {"--help"}.union(*(options_of(verb) for verb in verbs if verb is not None))
+    for script in (ROOT / "benchmarks").glob("*.py"):  # documents give their figures
+        known |= set(re.findall(r'"(--[a-z0-9-]+)"', script.read_text()))
+    assert unknown_options(document, known) == []
+    wrong = tmp_path / "wrong.md"
+    wrong.write_text("`--no-such-option` and `pip install --upgrade`, `--latency`")
+    assert unknown_options(wrong, known) == ["--no-such-option"]
+
+
 def test_the_readme_mentions_commands() -> None:
     assert examples(README)
     assert list(mentioned(README))
@@ -123,7 +134,7 @@ def test_the_readme_mentions_commands() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_every_console_line_is_checked(document: Path) -> None:
-    lines = [line for block in blocks("console", document) for line in block.splitlines()]
+    lines = [line for block in bodies("console", document) for line in block.splitlines()]
     commands = [line[2:] for line in lines if line.startswith("$ ")]
     assert commands == [command for command, _ in examples(document)]
 
@@ -145,7 +156,7 @@ def test_any_lines_may_be_left_out() -> None:
     assert not agrees("a\nb\nc\n", "a\nc\n")
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize("code", bodies("python"))
 def test_python_runs(code: str, tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
