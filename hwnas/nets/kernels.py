@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hwnas.nets.scratch import scratch
+
 _aten = torch.ops.aten
 
 
@@ -136,7 +138,7 @@ def depthwise_weight_gradient(
     if stride == 2 and padded_width % 2 == 0:
         padded_width += 1
     size = batch * height * padded_width * channels
-    flat = x.new_empty(size + 2 * channels)
+    flat = scratch.flat(x, size + 2 * channels, "activated")
     flat[size:] = 0
     rows = flat[:size].view(batch, height, padded_width, channels)
     rows[:, :, :2] = 0

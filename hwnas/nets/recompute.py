@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hwnas.nets.kernels import convolution_backward, depthwise_weight_gradient
+from hwnas.nets.scratch import scratch
 
 _aten = torch.ops.aten
 Gates = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -59,12 +60,9 @@ class _NormSiLUDepthwise(torch.autograd.Function):
         kernel: Tensor,
         stride: int,
     ) -> Tensor:
-        normed, mean, inverse_std = torch.native_batch_norm(
-            x, weight, bias, None, None, True, 0.0, eps
-        )
+        y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
         ctx.save_for_backward(x, weight, bias, mean, inverse_std, kernel)
         ctx.eps, ctx.stride = eps, stride
-        y = F.silu(normed, inplace=True)
         return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=len(kernel))
 
     @staticmethod
@@ -84,7 +82,7 @@ class _NormSiLUDepthwise(torch.autograd.Function):
             )[0]
         else:
             gy, gkernel = convolution_backward(
-                grad, F.silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
+                grad, _silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
                 wanted=(True, True),
             )  # fmt: skip
         gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
@@ -106,10 +104,7 @@ class _NormSiLUProject(torch.autograd.Function):
         expand_weight: Tensor | None,
         expand_bias: Tensor | None,
     ) -> Tensor:
-        normed, mean, inverse_std = torch.native_batch_norm(
-            x, weight, bias, None, None, True, 0.0, eps
-        )
-        y = F.silu(normed, inplace=True)
+        y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
         means = hidden = wide = None
         if reduce_weight is not None and expand_weight is not None:
             means = y.mean((2, 3), keepdim=True)
@@ -130,13 +125,12 @@ class _NormSiLUProject(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, inverse_std, kernel, *gating = ctx.saved_tensors
         normed = _normed_again(x, weight, bias, mean, inverse_std, ctx.eps)
-        y = F.silu(normed)
+        y = _silu(normed)
         gates: tuple[Tensor | None, ...] = (None, None, None, None)
         if gating[0] is None:
             gy, gkernel = _pointwise_backward(grad, y, kernel)
         else:
             gy, gkernel, gates = _gated_backward(grad, y, kernel, *gating)
-        del y
         gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
         gx, gweight, gbias = _norm_backward(gy, x, weight, mean, inverse_std, ctx.eps)
         return gx, gweight, gbias, None, gkernel, *gates
@@ -154,7 +148,9 @@ def _gated_backward(  # noqa: PLR0917 - the order in which they are saved
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Return the gradients of y, the kernel, and weights and biases of the gates' network."""
     gates = F.hardsigmoid(wide)
-    gated, gkernel = _pointwise_backward(grad, y * gates, kernel)
+    gated, gkernel = _pointwise_backward(
+        grad, torch.mul(y, gates, out=scratch.like(y, "gated")), kernel
+    )
     ggates = y.mul_(gated).sum((2, 3), keepdim=True)
     gwide = _aten.hardsigmoid_backward(ggates, wide)
     ghidden, gexpand, gexpand_bias = _pointwise_backward_with_bias(gwide, hidden, expand_weight)
@@ -174,7 +170,7 @@ class _SiLUPointwise(torch.autograd.Function):
         bias: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(x, kernel)
-        return F.conv2d(F.silu(x), kernel, bias)
+        return F.conv2d(_silu(x), kernel, bias)
 
     @staticmethod
     def backward(
@@ -182,15 +178,37 @@ class _SiLUPointwise(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, kernel = ctx.saved_tensors
-        gy, gkernel, gbias = _pointwise_backward_with_bias(grad, F.silu(x), kernel)
+        gy, gkernel, gbias = _pointwise_backward_with_bias(grad, _silu(x), kernel)
         return _aten.silu_backward.grad_input(gy, x, grad_input=gy), gkernel, gbias
+
+
+def _norm_silu(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return silu(batch norm of x), in passing memory, and the statistics."""
+    y, mean, inverse_std = scratch.like(x, "normed"), x.new_empty(0), x.new_empty(0)
+    _aten.native_batch_norm.out(
+        x, weight, bias, None, None, True, 0.0, eps, out=y, save_mean=mean, save_invstd=inverse_std
+    )
+    return F.silu(y, inplace=True), mean, inverse_std
 
 
 def _normed_again(  # noqa: PLR0917 - like the operators it stands for
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
 ) -> Tensor:
+    """Return the batch norm of x, in passing memory."""
     variance = inverse_std.pow(-2) - eps
-    return torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, eps)[0]
+    normed, unused = scratch.like(x, "normed"), x.new_empty(0)
+    _aten.native_batch_norm.out(
+        x, weight, bias, mean, variance, False, 0.0, eps,
+        out=normed, save_mean=unused, save_invstd=unused.clone(),
+    )  # fmt: skip
+    return normed
+
+
+def _silu(x: Tensor) -> Tensor:
+    """Return silu(x), in passing memory."""
+    return _aten.silu.out(x, out=scratch.like(x, "activated"))  # type: ignore[no-any-return]
 
 
 def _norm_backward(  # noqa: PLR0917 - like the operators it stands for
