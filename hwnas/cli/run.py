@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -158,6 +159,7 @@ def _launcher(output: Output) -> "Callable[[Command], None]":
         output.note(f"$ {shlex.join(('hwnas', *command))}")
         child = subprocess.Popen(  # noqa: S603 - our own verbs
             [*_HWNAS, *command, *flags],
+            env={**os.environ, **_environment(command)},
             # Results of stages are news here; the result of this verb is the summary at the end.
             stdout=sys.stderr if not output.quiet else subprocess.DEVNULL,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
@@ -168,6 +170,15 @@ def _launcher(output: Output) -> "Callable[[Command], None]":
             raise StageError(command[0], code if code > 0 else 128 - code)
 
     return launch
+
+
+def _environment(command: "Command") -> dict[str, str]:
+    """Return what a stage's process is started with: training is a tenth faster with huge pages."""
+    from hwnas.profiling.pages import VARIABLE, huge_pages_problem, page_environment
+
+    if command[0] != "train" or huge_pages_problem() is not None:
+        return {}
+    return page_environment("huge", others=os.environ.get(VARIABLE))
 
 
 def _waited(child: "subprocess.Popen[bytes]") -> int:

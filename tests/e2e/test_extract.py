@@ -186,7 +186,7 @@ def test_mistakes_are_explained(run: Run, capsys, arguments, code, message: str,
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys) -> None:
     code, errors = refused(capsys, "--run", str(tmp_path / "nothing"), "--arch", "largest")
     assert code == 2
-    assert "nothing: not a run folder" in errors
+    assert "nothing: no such folder" in errors
 
 
 def test_a_foreign_folder_is_not_overwritten(run: Run, tmp_path: Path, capsys) -> None:

@@ -12,6 +12,7 @@ from hwnas.profiling.profiles import (
     diff_profiles,
     merge_profiles,
     read_profile,
+    write_profile,
 )
 from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
 from hwnas.testing.onnx_models import provide_toy as provide
@@ -21,6 +22,7 @@ from hwnas.testing.onnx_models import provide_toy as provide
 def measured(tmp_path, options):
     path = tmp_path / "p.jsonl"
     profile(grid(ARCHS[:2]), provide=provide, output=path, options=options)
+    write_profile(path, read_profile(path))  # one line each, also for what was measured twice
     return path
 
 
