@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from hwnas.cli.main import main
 from hwnas.errors import HwnasError
 from hwnas.pipeline.accuracies import spread
 from hwnas.pipeline.rundir import open_run, space_of
+from hwnas.profiling import measure as protocol
 from hwnas.profiling.machine import device as this_device
 from hwnas.profiling.profiles import Profile, best_records, write_profile
 from hwnas.profiling.records import Settings
@@ -89,6 +91,8 @@ def typed(
     """Return what executes a command in this process; searches are short, stages stay here."""
     monkeypatch.setitem(ENGINES, "nsga2", lambda: Nsga2(generations=3))
     monkeypatch.setattr(search_verb, "VERIFIED", 0)
+    # On a busy machine measuring would wait for better times.
+    monkeypatch.setattr(protocol, "Plan", partial(protocol.Plan, patience_s=0.1))
     monkeypatch.setattr(run_verb, "_estimates", lambda *_: {})
 
     def launch(command: tuple[str, ...]) -> None:
