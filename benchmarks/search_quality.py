@@ -8,18 +8,23 @@ Regret is 1 - (hypervolume of what was evaluated / that of the whole table). It 
 references: the worst of the table, and the worst of its front plus a tenth of the front's range.
 Every method evaluates exactly the same number of different architectures.
 
-    python benchmarks/search_quality.py --run runs/nano --seeds 10
+    python benchmarks/search_quality.py --run runs/nano --seeds 10 \
+        --vary resolution mb2.depth t3.width t3.depth t4.width t4.depth
 
-With --run the subnets of a trained supernet are evaluated on the held-out part, and run in the
-plainest way on the device of the run's predictors (--measured accuracy latency: timed on this
-machine). No such space can be evaluated whole, so all that any method evaluated with any seed
-takes the place of the table: regrets are lower than the true ones, by the same for all methods.
+With --run the errors are those of a trained supernet's subnets on the held-out part. Latencies are
+what the run's predictor says, or with --timed measured on this machine. Searched is the part of
+the space in which only the genes named by --vary vary; all others have their first value. It is
+evaluated whole before any method begins and kept in the run (`accuracies.jsonl`,
+`search/measured.jsonl`): the same command goes on where it was killed. Better give a copy of the
+run: what is fitted from it afterwards would be fitted on this part above all.
 """
 
 import argparse
 import csv
 import statistics
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +46,10 @@ BATCH = 10
 
 
 class Asked:
-    """Remembers what was evaluated, in that order, and that nothing was evaluated twice."""
+    """A space all of whose architectures are known; remembers what was evaluated, in that order.
+
+    `values` are minimised, and nothing is evaluated twice.
+    """
 
     def __init__(self):
         self.begin()
@@ -54,9 +62,12 @@ class Asked:
         assert not self.known & set(keys)
         assert len(set(keys)) == len(keys)
         self.known |= set(keys)
-        values = self.evaluate(codes)
+        values = self.values[self.rows_of(codes)]
         self.rows += values.tolist()
         return values
+
+    def rows_of(self, codes):
+        return np.ravel_multi_index(tuple(codes.T), tuple(self.space.cardinalities))
 
     def measure(self, archs):
         return self.look_up(self.space.encode(archs))
@@ -66,7 +77,7 @@ class Asked:
 
 
 class Table(Asked):
-    """A space whose architectures have all been measured; `values` are minimised."""
+    """A file with one row per architecture of a space."""
 
     def __init__(self, path, objectives):
         super().__init__()
@@ -83,49 +94,35 @@ class Table(Asked):
         ]
         goals = [[_minimised(row, goal) for goal in objectives] for row in rows]
         self.values = np.empty((len(rows), len(objectives)))
-        self.values[self._rows(np.array(codes))] = goals
-
-    def _rows(self, codes):
-        return np.ravel_multi_index(tuple(codes.T), tuple(self.space.cardinalities))
-
-    def evaluate(self, codes):
-        return self.values[self._rows(codes)]
-
-    def everything(self):
-        return self.values
+        self.values[self.rows_of(np.array(codes))] = goals
 
 
 class Supernet(Asked):
-    """Subnets of a run: latency in ms and error in percent, measured or as predictors say.
+    """A part of a run's space: latency in ms and error in percent."""
 
-    What is measured is kept in the run (`accuracies.jsonl`, `search/measured.jsonl`) and not
-    measured again for another method or seed.
-    """
-
-    def __init__(self, folder, *, device, measured):
+    def __init__(self, folder, *, device, timed, vary):
         super().__init__()
         found = prepare(open_run(folder), Request(device=device))
-        self.run, self.field, self.measured = found.run, found.field, measured
-        self.space = found.field.base
-        self.quantities = {q.name: q for q in found.field.quantities}
-        self.every = {}
+        self.run, self.field = found.run, found.field
+        base = self.field.base
+        if unknown := set(vary) - set(base.genes):
+            raise SystemExit(f"{base.name} has no genes {sorted(unknown)}: {list(base.genes)}")
+        genes = {g: values if g in vary else values[:1] for g, values in base.genes.items()}
+        self.space = replace(base, genes=genes)
+        sizes = tuple(self.space.cardinalities)
+        every = self.space.decode(np.indices(sizes).reshape(len(sizes), -1).T)
+        if len(set(every)) < len(every):
+            raise SystemExit(f"some of {vary} make no difference where others are fixed")
+        latency = self._timed(every) if timed else self._predicted(every)
+        known = measure_archs(self.run, every, work=Work(workers=1, watch=_watch))
+        error = [100.0 * (1.0 - known[arch].accuracy) for arch in every]
+        self.values = np.stack([latency, error], axis=1)
 
-    def evaluate(self, codes):
-        archs = self.space.decode(codes)
-        if "accuracy" in self.measured:
-            known = measure_archs(self.run, archs, work=Work(workers=1))
-            accuracy = np.array([known[arch].accuracy for arch in archs])
-        else:
-            accuracy = self.quantities["accuracy"].estimate(codes).mean
-        if "latency" in self.measured:
-            latency = self._latency(archs)
-        else:
-            latency = self.quantities["latency"].estimate(codes).mean
-        values = np.stack([latency, 100.0 * (1.0 - accuracy)], axis=1)
-        self.every.update(zip(archs, values.tolist(), strict=True))
-        return values
+    def _predicted(self, archs):
+        (latency,) = [q for q in self.field.quantities if q.name == "latency"]
+        return latency.estimate(self.field.base.encode(archs)).mean
 
-    def _latency(self, archs):
+    def _timed(self, archs):
         ((way,),) = self.field.devices.values()
         path = self.run.folder / "search" / "measured.jsonl"
         jobs = [
@@ -137,9 +134,11 @@ class Supernet(Asked):
         records = read_profile(path).records
         return np.array([records[job.key].latency.median_ms for job in jobs])
 
-    def everything(self):
-        """Return all that any method evaluated; nobody can evaluate the whole space."""
-        return np.array(list(self.every.values()))
+
+def _watch(progress):
+    if progress.done % 50 == 0:
+        left = f"{progress.seconds_left / 60:.0f} min left"
+        print(f"{progress.done}/{progress.total} subnets, {left}", file=sys.stderr, flush=True)
 
 
 def _minimised(row, goal):
@@ -180,12 +179,12 @@ def report(table, methods, *, at, seeds, loop_until):
         start = time.process_time()
         seen[method] = [run(table, method, until[method], seed) for seed in range(seeds)]
         seconds[method] = (time.process_time() - start) / seeds
-    everything = table.everything()
+    everything = table.values
     front = minimal(everything)
     low, high = front.min(axis=0), front.max(axis=0)
     worst = everything.max(axis=0)
     references = {"table": worst + 1e-9 * abs(worst), "front": high + 0.1 * (high - low)}
-    print(f"{len(everything)} architectures known, {len(front)} on the front")
+    print(f"{len(everything)} architectures, {len(front)} on the front")
     print("regret in %: mean (worst) of", seeds, "seeds")
     for method in methods:
         for name, reference in references.items():
@@ -210,24 +209,24 @@ def main():
     source.add_argument("--run", type=Path, help="a run with a trained supernet and predictors")
     parser.add_argument("--objectives", help="of --table: comma list, such as latency,-accuracy")
     parser.add_argument("--device", help="of --run")
-    parser.add_argument(
-        "--measured",
-        nargs="*",
-        default=["accuracy"],
-        choices=["accuracy", "latency"],
-        help="of --run: what is measured; the rest is what predictors say",
-    )
+    parser.add_argument("--timed", action="store_true", help="of --run: latencies are measured")
+    parser.add_argument("--vary", nargs="+", help="of --run: genes; all others are fixed")
     parser.add_argument("--methods", nargs="+", default=["loop", *ENGINES])
     parser.add_argument("--at", type=int, nargs="+", default=[50, 100, 200, 400])
     parser.add_argument("--loop-until", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=10)
     arguments = parser.parse_args()
-    if arguments.run is not None:
-        table = Supernet(arguments.run, device=arguments.device, measured=arguments.measured)
-    elif arguments.objectives:
+    if arguments.run is not None and arguments.vary:
+        table = Supernet(
+            arguments.run,
+            device=arguments.device,
+            timed=arguments.timed,
+            vary=arguments.vary,
+        )
+    elif arguments.table is not None and arguments.objectives:
         table = Table(arguments.table, arguments.objectives.split(","))
     else:
-        parser.error("--table needs --objectives")
+        parser.error("--table needs --objectives, --run needs --vary")
     print(arguments.run or arguments.table.name)
     report(
         table,
