@@ -35,7 +35,8 @@ class _Wanted:
 
 @click.command()
 @click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="Fit on a run's accuracies and on the profiles in RUN/profiles.")  # fmt: skip
+              help="Fit on a run's accuracies and on the profiles in RUN/profiles.  "
+                   "[default: this folder, or the only run in runs]")  # fmt: skip
 @click.option("-n", "number", type=click.IntRange(min=0), default=100, show_default=True,
               help="Subnets of the run whose accuracy is measured; 0: no accuracies.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1),
@@ -94,9 +95,7 @@ def fit(
     named, others = _paths(profiles), _paths(sources)
     if others and not named:
         raise UsageError("--from needs the profile of the new device", "--profile new.jsonl")
-    if folder is None and not named:
-        raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
-    run = _opened(folder, space_name, classes or channels)
+    run = None if named and folder is None else _opened(folder, space_name, classes or channels)
     if run is not None and number and not others:
         _measure(output, run, number, workers=workers, ray=ray, recipe=recipe)
     wanted = _Wanted(
@@ -109,7 +108,7 @@ def fit(
         number=0 if others else number,
         quick=quick,
     )
-    _report(output, *_fit_all(output, wanted))
+    _report(output, *_fit_all(output, wanted), run=run)
 
 
 def _fit_table(output: Output, train: Path | None, test: Path | None, target: str | None) -> None:
@@ -138,14 +137,18 @@ def _paths(texts: Iterable[str]) -> list[Path]:
     return [Path(part.strip()) for text in texts for part in text.split(",") if part.strip()]
 
 
-def _opened(folder: Path | None, space: str | None, options: int | None) -> "Run | None":
-    if folder is None:
-        return None
-    from hwnas.pipeline.rundir import open_run
+def _opened(folder: Path | None, space: str | None, options: int | None) -> "Run":
+    from hwnas.pipeline.rundir import only_run, open_run
 
+    run = open_run(folder) if folder is not None else only_run()
+    if run is None:
+        raise UsageError("nothing to fit on", "--run RUN, --profile FILE, or --table CSV")
     if space or options:
-        raise UsageError("a run knows its space", "leave out --space, --classes and --channels")
-    return open_run(folder)
+        raise UsageError(
+            "a run knows its space",
+            "leave out --space, --classes and --channels, or name a --profile",
+        )
+    return run
 
 
 def _space(
@@ -228,15 +231,22 @@ def _fit_all(
 
 
 def _report(
-    output: Output, done: "list[Fitted]", failed: list[tuple[str, UsageError]]
+    output: Output, done: "list[Fitted]", failed: list[tuple[str, UsageError]], *, run: "Run | None"
 ) -> None:  # fmt: skip
+    from hwnas.pipeline.advice import advice
+
     for name, error in failed:
         click.echo(f"warning: {name} is not fitted: {error.message}", err=True)
+    folder = str(run.folder) if run else None
+    warnings = [found for found in (advice(fitted, run=folder) for fitted in done) if found]
     document = {
         "predictors": [fitted.to_json() for fitted in done],
+        "warnings": [what for what, _ in warnings],
         "not_fitted": [{"name": name, "reason": error.message} for name, error in failed],
     }
     output.result(document, "\n\n".join(_described(fitted) for fitted in done))
+    for what, remedy in warnings:
+        click.echo(f"warning: {what}\nhint: {remedy}", err=True)
 
 
 def _described(fitted: "Fitted") -> str:

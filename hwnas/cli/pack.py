@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hwnas.cli.output import Output, verb_options
-from hwnas.cli.profile import chosen_source, chosen_space
+from hwnas.cli.profile import chosen_source, chosen_space, run_to_measure
 from hwnas.cli.progress import ProgressLine, clock
 from hwnas.cli.values import ARCHITECTURES, names
 from hwnas.io.units import SIZE_BYTES, format_value
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @click.option("--precision", "precisions", type=names, default="fp32", show_default=True,
               metavar="NAME,..", help="fp32, fp16, int8_dynamic, int8_static.")  # fmt: skip
 @click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
-              help="Take the space of this run, with its classes and channels.")  # fmt: skip
+              help="Take the space of this run, with its classes and channels.  "
+                   "[default, if nothing else is named: this folder, or the only run in "
+                   "runs]")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="FILE", help="The file to write.")  # fmt: skip
 @verb_options
@@ -47,6 +49,7 @@ def pack(
     from hwnas.profiling.packs import write_pack
 
     check_precisions(precisions)
+    run = run_to_measure(run, named=bool(space_name or archs or old))
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old)
     start = time.perf_counter()

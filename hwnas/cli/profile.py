@@ -23,7 +23,9 @@ _PLACE = options(
     click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                  help="The profile. [default: profiles/DEVICE.jsonl]"),
     click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
-                 help="Write into this run, and take its space unless --space is given."),
+                 help="Write into this run, and take its space unless --space is given.  "
+                      "[default, if nothing else is named: this folder, or the only run in "
+                      "runs]"),
     click.option("--device", metavar="NAME", help="Call this machine so."),
     click.option("--note", default="", help="A remark for the first line of a new profile."),
     click.option("--explain", metavar="ARCH",
@@ -79,6 +81,7 @@ def profile(
     Every measurement is kept at once; the same command goes on after any interruption.
     """
     care = replace(care, device_name=device, note=note)
+    run = run_to_measure(run, named=bool(pack or space_name or archs or old))
     target = target_file(out, run, device)
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     if explain is not None:
@@ -101,6 +104,16 @@ def profile(
                          "leave it out of --from, or write another: -o FILE")  # fmt: skip
     source = chosen_source(pack, space, archs, number=number, seed=seed, few=few, old=old)
     measure(output, source, settings=settings, options=care, target=target)
+
+
+def run_to_measure(run: Path | None, *, named: bool) -> Path | None:
+    """Return the run whose space is meant: where nothing is `named`, the only one there is."""
+    if run is not None or named:
+        return run
+    from hwnas.pipeline.rundir import only_run
+
+    found = only_run()
+    return found.folder if found else None
 
 
 def chosen_space(

@@ -5,24 +5,32 @@ from pathlib import Path
 import click
 
 from hwnas.cli.output import Output, verb_options
+from hwnas.errors import UsageError
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("place", required=False, type=click.Path(path_type=Path), metavar="[RUN]")
+@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
+              help="The same.  [default: this folder, or the only run in runs]")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the page here.  [default: RUN/report.html]")  # fmt: skip
 @click.option("--png", is_flag=True,
               help="Also draw the recommendation and the front beside it, as a PNG file; needs "
                    "Chromium or Chrome.")  # fmt: skip
 @verb_options
-def report(output: Output, *, run: Path, out: Path | None, png: bool) -> None:
+def report(
+    output: Output, *, place: Path | None, folder: Path | None, out: Path | None, png: bool
+) -> None:  # fmt: skip
     """Write one self-contained HTML page about RUN: what to take, and why to believe it.
 
     What the run does not hold yet is left out, with the command that makes it.
     """
+    from hwnas.pipeline.rundir import find_run
     from hwnas.report import report as write_report
 
-    page = write_report(run, output=out)
+    if place is not None and folder is not None and place != folder:
+        raise UsageError(f"two runs are named: {place} and --run {folder}", "leave one out")
+    page = write_report(find_run(place or folder).folder, output=out)
     document = {"report": str(page), "bytes": page.stat().st_size, "png": None}
     text = f"{page}: {page.stat().st_size / 1e3:.0f} kB"
     if png:

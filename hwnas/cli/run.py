@@ -64,12 +64,13 @@ def run(
     goes on. Section [deploy] of the recipe says what happens after training.
     """
     from hwnas.pipeline.config import read_recipe
+    from hwnas.pipeline.origins import origin_in
     from hwnas.pipeline.stages import plan, run_stages, stages_of
 
     folder = folder or Path("runs") / Path(recipe).stem
-    stages = stages_of(
-        read_recipe(recipe, assignments), recipe, folder, assignments=assignments, force=force
-    )
+    settings = read_recipe(recipe, assignments)
+    origin_in(folder, settings)  # another run would only be noticed after the calibration
+    stages = stages_of(settings, recipe, folder, assignments=assignments, force=force)
     steps = plan(stages, folder, start=start)
     if dry_run:
         _show_plan(output, recipe, assignments, steps)

@@ -1,7 +1,7 @@
 """What `hwnas search` prints: ranges, the best of each answer, promises and deliveries."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ def show_result(
 ) -> None:
     """Print the answers; with what was measured, where something was."""
     front = verification.front if verification else found.front
+    found = replace(found, front=front)
     entries = verification.entries if verification else ()
     sections, answers = [], []
     for answer, asked in zip(front.answers, found.prepared.asked, strict=True):

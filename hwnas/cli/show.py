@@ -25,31 +25,46 @@ BY_SCHEMA: Mapping[str, Show] = {
     "hwnas/run": kinds.run,
     "hwnas/profile": kinds.profile,
     "hwnas/accuracies": kinds.accuracies,
+    "hwnas/landmarks": kinds.landmarks,
+    "hwnas/landmark": kinds.landmark,
+    "hwnas/verified": kinds.verified,
     "hwnas/verdict": kinds.verdict,
     "hwnas/ort-settings": kinds.plain,
     "hwnas.predictor": kinds.predictor,
     "hwnas.transferred": kinds.predictor,
 }
 # What tells a folder: the first of these files that is in it.
-OF_FOLDERS = ("run.json", "manifest.json", "family.json", "card.json", "arch.json", "front.json")
+OF_FOLDERS = ("run.json", "manifest.json", "family.json", "card.json", "arch.json",
+              "landmark.json", "front.json")  # fmt: skip
 _ACCEPTED = (
-    "accepted: a model (.onnx), a pack, a profile, a front, a manifest, or the folder of a run, "
-    "subnet, predictor, artifact or family"
+    "accepted: a model (.onnx), a pack, a profile, a front, landmarks, a manifest, or the folder "
+    "of a run, subnet, predictor, artifact or family"
 )
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), default=".", metavar="[FILE|FOLDER]")
+@click.argument("path", type=click.Path(path_type=Path), required=False, metavar="[FILE|FOLDER]")
 @verb_options
-def show(output: Output, path: Path) -> None:
+def show(output: Output, path: Path | None) -> None:
     """Show what a file or folder is: model, manifest, subnet, front, run, profile.
 
-    Files that were changed since their manifest was written end it with exit code 4.
+    Without one: what this folder is, or the only run in runs. Files that were changed since their
+    manifest was written end it with exit code 4.
     """
+    path = path or _here()
     found = showing(path)
     output.result({"kind": found.kind, "path": str(path), **found.document}, found.text)
     if found.problem is not None:
         raise found.problem
+
+
+def _here() -> Path:
+    from hwnas.pipeline.rundir import RUN_FILE, RUNS_FOLDER
+
+    here = Path()
+    found = sorted(path.parent for path in here.glob(f"{RUNS_FOLDER}/*/{RUN_FILE}"))
+    is_something = any((here / name).is_file() for name in OF_FOLDERS)
+    return found[0] if len(found) == 1 and not is_something else here
 
 
 def showing(path: Path) -> kinds.Shown:
@@ -65,7 +80,8 @@ def showing(path: Path) -> kinds.Shown:
         return kinds.model(path)
     if zipfile.is_zipfile(path):
         return kinds.pack(path)
-    schema = _schema_of(path)
+    # Lines that somebody wrote by hand need no schema above them.
+    schema = "hwnas/landmarks" if path.name == "landmarks.jsonl" else _schema_of(path)
     if schema not in BY_SCHEMA:
         raise UsageError(f"{path}: is a {schema!r}, which there is nothing to show of", _ACCEPTED)
     try:

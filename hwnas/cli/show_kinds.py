@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hwnas.cli import show_text as say
-from hwnas.cli.output import table
+from hwnas.cli.output import millions, table
 from hwnas.errors import FormatError, HwnasError
 
 
@@ -210,7 +210,7 @@ def run(path: Path) -> Shown:
         "profiles": "profiles/*.jsonl", "predictors": "predictors/*/card.json",
         "front": "search/front.json", "subnets": "subnets/*/card.json",
         "artifacts": "artifacts/*/manifest.json", "family": "artifacts/family/family.json",
-        "report": "report.html",
+        "landmarks": "search/landmarks.jsonl", "report": "report.html",
     }  # fmt: skip
     there = {
         name: [str(one.relative_to(path.parent)) for one in sorted(path.parent.glob(pattern))]
@@ -264,6 +264,63 @@ def accuracies(path: Path) -> Shown:
     return Shown(
         kind="accuracies", document=document, text=say.outline(path, "accuracies", outline)
     )
+
+
+def landmarks(path: Path) -> Shown:
+    """Return the networks that a run is compared with."""
+    from hwnas.pipeline.landmarks import read_landmarks
+
+    found = read_landmarks(path)
+    rows = [
+        [one.name, f"{one.accuracy:.2%}", f"{one.latency:.3f} ms", one.grade or "-",
+         "-" if one.macs is None else millions(one.macs), one.device or "-"]
+        for one in found
+    ]  # fmt: skip
+    header = ["network", "held-out", "latency", "grade", "MACs", "device"]
+    lines = table(header, rows, right=(1, 2, 4))
+    text = "\n".join([say.outline(path, "landmarks", [("networks", str(len(found)))]), "", lines])
+    document = {"landmarks": [asdict(one) for one in found]}
+    return Shown(kind="landmarks", document=document, text=text)
+
+
+def landmark(path: Path) -> Shown:
+    """Return what a network that was trained to compare with is."""
+    document = say.read_any(path)
+    training = document["training"]
+    data = training.get("data") or {}
+    files = sorted(one.name for one in path.parent.glob("*.onnx"))
+    outline = [
+        ("network", f"{document['network']} of timm"),
+        ("costs", say.costs(document)),
+        ("accuracy", f"{document['accuracy']:.2%} of {training['heldout']} held-out images"),
+        ("training", f"{training['epochs']} epochs, {training['images']:,} images"),
+        ("data", str(data.get("name", "-"))),
+        ("files", ", ".join(files) or "not exported yet"),
+        ("trained", f"{document['created']} ({say.versions(document['versions'])})"),
+    ]
+    return Shown(kind="landmark", document=document, text=say.outline(path, "landmark", outline))
+
+
+def verified(path: Path) -> Shown:
+    """Return what was promised of the subnets that a search verified, and what was measured."""
+    from hwnas.io import read_journal
+
+    _, *lines = read_journal(path)
+    rows = []
+    for line in lines:
+        both = [
+            f"{name} {say.value(name, line['predicted'][name]['mean'])} / {say.value(name, number)}"
+            for name, number in line["measured"].items()
+            if name in line["predicted"]
+        ]
+        kept = "yes" if line["met"] else "no"
+        rows.append(
+            [line["digest"][:12], line["budget"], ", ".join(both), line["grade"] or "-", kept]
+        )
+    header = ["subnet", "budget", "predicted / measured", "grade", "kept"]
+    outline = say.outline(path, "verified", [("measurements", str(len(lines)))])
+    text = "\n".join([outline, "", table(header, rows, right=())])
+    return Shown(kind="verified", document={"verified": lines}, text=text)
 
 
 def predictor(path: Path) -> Shown:

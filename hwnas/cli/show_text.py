@@ -114,13 +114,19 @@ def estimates(values: Mapping[str, Any]) -> str:
     return ", ".join(texts) or "-"
 
 
-def estimate(name: str, value: Mapping[str, float]) -> str:
-    """Return an estimate with its interval, in the unit of what it estimates."""
+def value(name: str, number: float) -> str:
+    """Return the value of a quantity in its unit."""
     factor, unit = (100.0, "%") if name.startswith("accuracy") else (1.0, "")
     if name.startswith("latency"):
         unit = " ms"
-    mean, low, high = (f"{factor * value[end]:.4g}" for end in ("mean", "low", "high"))
-    return f"{mean}{unit} ({low} to {high})"
+    return f"{factor * number:.4g}{unit}"
+
+
+def estimate(name: str, said: Mapping[str, float]) -> str:
+    """Return an estimate with its interval, in the unit of what it estimates."""
+    mean, low, high = (value(name, said[end]) for end in ("mean", "low", "high"))
+    unit = mean.lstrip("-+.e0123456789")
+    return f"{mean} ({low.removesuffix(unit)} to {high.removesuffix(unit)})"
 
 
 def supernet(said: Mapping[str, Any] | None) -> str:

@@ -50,7 +50,8 @@ def train(
 
     tune_process()
     from hwnas.pipeline.config import read_recipe
-    from hwnas.pipeline.training_run import CONFIG_FILE, EVENTS_FILE, train_run
+    from hwnas.pipeline.origins import CONFIG_FILE
+    from hwnas.pipeline.training_run import EVENTS_FILE, train_run
 
     source, folder = _source_and_folder(recipe, folder, CONFIG_FILE)
     if not resume and folder.exists() and any(folder.iterdir()):

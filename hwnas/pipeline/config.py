@@ -1,5 +1,6 @@
 """Reading recipes: TOML, `--set a.b=c`, and errors that name the key, the value and what fits."""
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ __all__ = [
     "read_recipe",
     "recipe_names",
     "recipe_text",
+    "seen_from",
     "to_toml",
 ]
 
@@ -86,7 +88,10 @@ class Recipe(TrainingRecipe):
 
 
 def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a shipped name or a TOML file, with assignments `a.b=c` applied."""
+    """Return the recipe of a shipped name or a TOML file, with assignments `a.b=c` applied.
+
+    A relative `data.path` in a file is relative to the file; in an assignment, to this folder.
+    """
     path = Path(source)
     if path.is_dir():
         raise UsageError(
@@ -109,6 +114,8 @@ def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{source}: not TOML ({error})", _HINT) from error
+    if path.exists():
+        _resolve_path(document, path.parent)
     _prefer_given_folder(document, assignments)
     for assignment in assignments:
         _assign(document, assignment)
@@ -123,9 +130,14 @@ def checked(document: Mapping[str, Any], source: str) -> Recipe:
         raise _explained(error, source) from error
 
 
-def to_toml(recipe: TrainingRecipe) -> str:
-    """Return the recipe as TOML, every key with its value; keys without a value are left out."""
+def to_toml(recipe: TrainingRecipe, *, folder: Path | None = None) -> str:
+    """Return the recipe as TOML, every key with its value; keys without a value are left out.
+
+    `folder`: where the text will lie, so that its `data.path` holds wherever it is read from.
+    """
     document = recipe.model_dump(mode="json", exclude_none=True)
+    if folder is not None and recipe.data.path is not None:
+        document["data"]["path"] = seen_from(folder, recipe.data.path)
     lines = ["# A resolved recipe: what was asked for, and the defaults of everything else."]
     for section, values in document.items():
         lines += _section(section, values)
@@ -150,6 +162,29 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     return repr(value)
+
+
+def _resolve_path(document: dict[str, Any], folder: Path) -> None:
+    """Let `data.path` of a document that lies in `folder` be relative to this folder instead.
+
+    Where nothing is there, what this folder has counts: recipes used to be read so.
+    """
+    data = document.get("data")
+    given = data.get("path") if isinstance(data, dict) else None
+    if not isinstance(given, str) or given.startswith(("~", os.sep)):
+        return
+    there = os.path.normpath(folder / given)
+    if os.path.exists(there) or not os.path.exists(given):
+        document["data"]["path"] = there
+
+
+def seen_from(folder: Path, path: Path) -> str:
+    """Return a path as it is called in `folder`; a relative one stays so where that can hold."""
+    if path.is_absolute():
+        return str(path)
+    if os.path.realpath(folder) != os.path.abspath(folder):
+        return os.path.abspath(path)  # `..` leads elsewhere behind a link
+    return os.path.relpath(path, folder)
 
 
 def _prefer_given_folder(document: dict[str, Any], assignments: Sequence[str]) -> None:

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from hwnas.errors import FormatError, UsageError
-from hwnas.io import Schema, digest, read_json, write_atomic, write_json
+from hwnas.io import Schema, read_json, write_atomic, write_json
 from hwnas.pipeline.config import Recipe, read_recipe, to_toml
+from hwnas.pipeline.origins import digest_in
 from hwnas.pipeline.rundir import RUN_FILE
 from hwnas.pipeline.sealing import CONFIG_FILE, Evidence, Origin, Subnet, check_fits, seal
-from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, binding, device_of
+from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, device_of
 from hwnas.spaces import Arch, Space
 from hwnas.spaces.restrict import restricted
 from hwnas.supernet import Supernet, load_subnet, read_arch, read_card
@@ -119,7 +120,7 @@ def finetune(
     binds = {
         "how": SCRATCH if from_scratch else FINETUNED,
         "base": base.weights,
-        "recipe": digest(binding(recipe)),
+        "recipe": digest_in(out, recipe),
     }
     device = device_of(recipe)
     if recipe.process.threads is not None:
@@ -175,7 +176,7 @@ def _begin(out: Path, recipe: Recipe, binds: Mapping[str, Any], here: Ranks) -> 
                 "choose another folder with --out",
             )
         write_json(path, TRAINING_SCHEMA, dict(binds))
-        write_atomic(out / CONFIG_FILE, to_toml(recipe))
+        write_atomic(out / CONFIG_FILE, to_toml(recipe, folder=out))
     here.wait()
 
 

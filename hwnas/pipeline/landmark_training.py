@@ -34,9 +34,10 @@ from hwnas.pipeline.known_networks import (
     known,
     usual,
 )
+from hwnas.pipeline.origins import digest_in
 from hwnas.pipeline.rundir import Run, recorded_versions, space_of
 from hwnas.pipeline.sealing import CONFIG_FILE
-from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, binding, device_of
+from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, device_of
 from hwnas.supernet import calibrate, count_right
 from hwnas.supernet.lone import LoneNetwork
 from hwnas.training.data import load_data
@@ -165,7 +166,7 @@ def read_network(planned: Planned, trained: Trained) -> nn.Module:
 
 def _binds(planned: Planned, network: Known) -> dict[str, Any]:
     """Return all that decides the weights of a landmark."""
-    return {"network": network.entry, "recipe": digest(binding(planned.recipe))}
+    return {"network": network.entry, "recipe": digest_in(planned.run.folder, planned.recipe)}
 
 
 def _train(
@@ -178,7 +179,7 @@ def _train(
     if not (folder / STATE_FOLDER).exists():
         watching.note(f"{network.entry}: trying out whether it can be exported")
         foreign_bytes(for_inference(deepcopy(built)), shape=images.shape, batch=1)
-        write_atomic(folder / CONFIG_FILE, to_toml(recipe))
+        write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
     lone = LoneNetwork(
         built,
         name=network.entry,

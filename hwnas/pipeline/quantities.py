@@ -7,6 +7,7 @@ chooses among them, and quantities of the device are those of the way chosen.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,14 @@ class Field:
     def label(self, quantity: str, device: str) -> str:
         """Return the name of a device's quantity: with the device where there are several."""
         return f"{quantity}:{device}" if len(self.devices) > 1 else quantity
+
+    def in_every_way(self, codes: Codes) -> Codes:
+        """Return rows of the base space with each combination of ways to run."""
+        several = self.space.cardinalities[len(self.base.genes) :].tolist()
+        combined = list(product(*(range(size) for size in several)))
+        ways = np.array(combined, np.int64).reshape(len(combined), -1)
+        rows = np.repeat(codes, len(ways), axis=0)
+        return np.concatenate([rows, np.tile(ways, (len(codes), 1))], axis=1)
 
     def ways(self, codes: Codes) -> list[dict[str, Deployment]]:
         """Return the way to run on each device that rows of value indices choose."""

@@ -111,22 +111,27 @@ def _where_runs_are(folder: Path) -> str:
 
 def find_run(folder: Path | None = None, *, here: Path = Path()) -> Run:
     """Return the run in `folder`; without one the folder `here`, or the only run in `here`/runs."""
-    if folder is not None:
-        return open_run(folder)
+    found = open_run(folder) if folder is not None else only_run(here)
+    if found is None:
+        raise UsageError(
+            f"no run is named, and there is none in {here.resolve()} nor in its folder "
+            f"{RUNS_FOLDER}",
+            "go to the folder that has runs/, or say --run RUN; hwnas train makes a run",
+        )
+    return found
+
+
+def only_run(here: Path = Path()) -> Run | None:
+    """Return the run in `here`, or the only one in `here`/runs; None where there is none."""
     if (here / RUN_FILE).is_file():
         return open_run(here)
     found = sorted(path.parent for path in (here / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
-    if len(found) == 1:
-        return open_run(found[0])
-    if found:
+    if len(found) > 1:
         raise UsageError(
             f"{len(found)} runs in {here / RUNS_FOLDER}: {', '.join(map(str, found))}",
             f"say which: --run {found[0]}",
         )
-    raise UsageError(
-        f"no run is named, and there is none in {here.resolve()} nor in its folder {RUNS_FOLDER}",
-        "go to the folder that has runs/, or say --run RUN; hwnas train makes a run",
-    )
+    return open_run(found[0]) if found else None
 
 
 def complete_run(run: Run) -> Run:

@@ -101,7 +101,7 @@ def seal(
     space = supernet.space
     save_subnet(supernet.extract(arch), space, arch, folder)
     if evidence is not None:
-        write_atomic(folder / CONFIG_FILE, to_toml(evidence.recipe))
+        write_atomic(folder / CONFIG_FILE, to_toml(evidence.recipe, folder=folder))
     costs = space.cost([arch])
     card = Card(
         space=space.name,

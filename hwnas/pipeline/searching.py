@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -276,11 +275,7 @@ def _objectives(
 
 def _largest(field: Field) -> dict[str, float]:
     """Return what the largest architecture has of each quantity, run in its best way."""
-    space, genes = field.space, len(field.base.genes)
-    ways = list(product(*(range(size) for size in space.cardinalities[genes:].tolist())))
-    every = np.tile(space.cardinalities - 1, (len(ways), 1))
-    every[:, genes:] = np.array(ways, np.int64).reshape(len(ways), -1)
-    every = space.canonical(every)
+    every = field.in_every_way(field.base.encode([field.base.largest()]))
     return {q.name: float(q.estimate(every).mean.min()) for q in field.quantities}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hwnas.io import write_atomic
 from hwnas.pipeline.accuracies import CONFIG_FILE, Accuracy, evaluator
-from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.config import Recipe, read_recipe, to_toml
 from hwnas.pipeline.executor import Executor
 from hwnas.pipeline.ray_executor import Anywhere, Ray
 from hwnas.pipeline.rundir import LATEST_FILE, RUN_FILE, SUPERNET_FOLDER, Run, supernet_file
@@ -43,10 +43,18 @@ def parcel(run: Run, recipe: str, *, step: int) -> dict[str, bytes]:
     weights = supernet_file(run, step=step)
     return {
         RUN_FILE: (run.folder / RUN_FILE).read_bytes(),
-        CONFIG_FILE: to_toml(read_recipe(recipe)).encode(),
+        CONFIG_FILE: to_toml(_anywhere(read_recipe(recipe)), folder=run.folder).encode(),
         f"{SUPERNET_FOLDER}/{weights.name}": weights.read_bytes(),
         f"{SUPERNET_FOLDER}/{LATEST_FILE}": f"{weights.name}\n".encode(),
     }
+
+
+def _anywhere(recipe: Recipe) -> Recipe:
+    """Return a recipe whose data is found from whatever folder a worker is in."""
+    if recipe.data.path is None:
+        return recipe
+    data = recipe.data.model_copy(update={"path": recipe.data.path.absolute()})
+    return recipe.model_copy(update={"data": data})
 
 
 def shipped_evaluator(

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from hwnas.errors import FormatError, UsageError
-from hwnas.io import Journal, digest, read_journal, read_tensors, write_atomic, write_tensors
+from hwnas.io import Journal, read_journal, read_tensors, write_atomic, write_tensors
 from hwnas.io.canonical import canonical_json
-from hwnas.pipeline.config import DeploySettings, read_recipe, to_toml
+from hwnas.pipeline.config import to_toml
+from hwnas.pipeline.origins import CONFIG_FILE, origin_in
 from hwnas.pipeline.rundir import (
     STEP_FILE,
     SUPERNET_FOLDER,
@@ -36,13 +37,7 @@ from hwnas.training.prepare import prepare, space_for
 from hwnas.training.recipe import Recipe
 from hwnas.training.starting import Carried, start_from
 
-CONFIG_FILE, EVENTS_FILE, STATE_FOLDER = "config.toml", "events.jsonl", "training"
-# Parts of the recipe that may change between the sessions of one run.
-_FREE = {
-    "process": {"checkpoint_seconds", "threads", "tensorboard"},
-    "data": {"workers"},
-    "deploy": set(DeploySettings.model_fields),
-}
+EVENTS_FILE, STATE_FOLDER = "events.jsonl", "training"
 
 
 class StateKeeper:
@@ -164,50 +159,10 @@ def train_run(
 
 def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
     if here.leads:
-        origin: Mapping[str, Any] = {"recipe": digest(binding(recipe)), "start": start or ""}
-        config = folder / CONFIG_FILE
-        if (folder / "run.json").exists():
-            origin = _same_origin(folder, recipe, origin)
-        run = create_run(folder, of=of, origin=origin)
-        write_atomic(config, to_toml(recipe))
+        run = create_run(folder, of=of, origin=origin_in(folder, recipe, start=start))
+        write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
     here.wait()
     return run if here.leads else open_run(folder)
-
-
-def _same_origin(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the origin of the run in the folder, which must be what is asked for now."""
-    there = open_run(folder).origin
-    if there == origin:
-        return origin
-    differing = []
-    config = folder / CONFIG_FILE
-    if config.exists():
-        before = binding(read_recipe(str(config)))
-        now = binding(recipe)
-        differing = [
-            f"{section}.{key}"
-            for section, values in now.items()
-            for key, value in values.items()
-            if before.get(section, {}).get(key) != value
-        ]
-        # The digest of a recipe changes when recipes get new keys; its values do not.
-        if not differing and there.get("start") == origin["start"]:
-            return there
-    what = ", ".join(differing[:4]) or "where its weights come from"
-    raise UsageError(
-        f"{folder} holds a run that differs in {what}",
-        "choose another folder with --run; its weights are a start there: hwnas train --init "
-        f"{folder}",
-    )
-
-
-def binding(recipe: Recipe) -> dict[str, Any]:
-    """Return what two sessions of one run must agree on."""
-    document = recipe.model_dump(mode="json")
-    return {
-        section: {k: v for k, v in values.items() if k not in _FREE.get(section, ())}
-        for section, values in document.items()
-    }
 
 
 def _supernet(run: Run, recipe: Recipe, of: Space, start: str | None) -> tuple[Supernet, Carried]:

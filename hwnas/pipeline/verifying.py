@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwnas.errors import HwnasError, UsageError
+from hwnas.io import canonical_json
 from hwnas.pipeline.accuracies import CONFIG_FILE, Work, measure_archs
+from hwnas.pipeline.contenders import contenders
 from hwnas.pipeline.deployments import Deployment
 from hwnas.pipeline.fronts import (
     FOLDER,
@@ -22,7 +24,6 @@ from hwnas.pipeline.fronts import (
     Front,
     Verified,
     add_verified,
-    arch_of,
     write_front,
 )
 from hwnas.pipeline.predictors import ACCURACY
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hwnas.supernet import Supernet
+
+_Key = tuple[str, str]
 
 MEASURED_FILE = "measured.jsonl"
 _AT_ONCE = 16  # images that a quantised model is calibrated on at a time
@@ -78,9 +81,9 @@ def device_here(found: Found) -> str | None:
 def verify(found: Found, effort: Effort) -> Verification:
     """Return what becomes of the answers of a search when its best subnets are measured.
 
-    Where none of the first `count` keeps the budget, the next ones are tried. The front of the
-    run then recommends what keeps its budget as measured. Raises UnreliableError on a busy
-    machine.
+    Where none of the first `count` keeps the budget, the next ones are tried; subnets on record
+    as more accurate are measured, too. The front of the run then recommends what keeps its budget
+    as measured. Raises UnreliableError on a busy machine.
     """
     device = device_here(found)
     if device is None:
@@ -91,12 +94,21 @@ def verify(found: Found, effort: Effort) -> Verification:
         )
     session = _Session(found, device, effort)
     entries: list[Verified] = []
+    choices = list(found.front.choices)
+    places = {_key(choice): place for place, choice in enumerate(choices)}
     answers = []
     for answer, asked in zip(found.front.answers, found.prepared.asked, strict=True):
         tried = session.verified(answer, asked)
+        known = session.contended(asked, tried) if answer.budget else []
+        for choice, _ in known:
+            if _key(choice) not in places:
+                places[_key(choice)] = len(choices)
+                choices.append(choice)
+        tried += [entry for _, entry in known]
+        add_verified(found.prepared.run, tried)
         entries += tried
-        answers.append(_ranked(found.front, answer, tried))
-    front = replace(found.front, answers=tuple(answers))
+        answers.append(_ranked(answer, tried, places, known=len(known)))
+    front = replace(found.front, choices=tuple(choices), answers=tuple(answers))
     write_front(found.prepared.run, front)
     return Verification(front=front, entries=tuple(entries))
 
@@ -113,27 +125,50 @@ class _Session:
     def verified(self, answer: Answer, asked: Asked) -> list[Verified]:
         """Return what was measured for an answer, in the order of its listing."""
         tried: list[Verified] = []
-        count = self._effort.count
+        count, choices = self._effort.count, self._found.front.choices
         for number in range(ROUNDS):
             chosen = answer.listed[number * count : (number + 1) * count]
-            tried += self._entries(chosen, asked)
+            tried += self._entries([choices[index] for index in chosen], asked)
             if not chosen or any(entry.met for entry in tried):
                 break
-        add_verified(self._run, tried)
         return tried
 
-    def _entries(self, chosen: Sequence[int], asked: Asked) -> list[Verified]:
-        if not chosen:
+    def contended(
+        self, asked: Asked, tried: Sequence[Verified]
+    ) -> list[tuple[Choice, Verified]]:  # fmt: skip
+        """Return what was measured of subnets on record as more accurate than those tried.
+
+        The most accurate come first, until one keeps the budget: no other can be better.
+        """
+        kept = [entry.measured[ACCURACY] for entry in tried if entry.met]
+        if not kept:
             return []
-        front = self._found.front
-        archs = {index: arch_of(front, index) for index in chosen}
-        jobs = {index: self._job(index, arch) for index, arch in archs.items()}
-        records = self._measured(list(jobs.values()))
-        accuracies = measure_archs(self._run, list(archs.values()), work=self._effort.work)
+        prepared = self._found.prepared
+        here = {prepared.field.label(name, self._device) for name in prepared.field.wanted}
+        better = contenders(prepared, asked.constraints, above=max(kept), measured=here)
+        seen = {_key(entry) for entry in tried}
+        left = [choice for choice in better if _key(choice) not in seen]
+        found: list[tuple[Choice, Verified]] = []
+        for start in range(0, len(left), self._effort.count):
+            batch = left[start : start + self._effort.count]
+            entries = self._entries(batch, asked)
+            found += zip(batch, entries, strict=True)
+            if any(entry.met for entry in entries):
+                break
+        return found
+
+    def _entries(self, choices: Sequence[Choice], asked: Asked) -> list[Verified]:
+        if not choices:
+            return []
+        base = self._found.prepared.field.base
+        archs = [base.arch(choice.genes) for choice in choices]
+        jobs = [self._job(choice, arch) for choice, arch in zip(choices, archs, strict=True)]
+        records = self._measured(jobs)
+        accuracies = measure_archs(self._run, archs, work=self._effort.work)
         step = latest_step(self._run)
         entries = []
-        for index, arch in archs.items():
-            choice, record = front.choices[index], records[jobs[index].key]
+        for choice, arch, job in zip(choices, archs, jobs, strict=True):
+            record = records[job.key]
             values = self._values(arch, choice, record)
             values[ACCURACY] = accuracies[arch].accuracy
             entries.append(
@@ -158,8 +193,8 @@ class _Session:
         mine = settings if len(self._found.prepared.field.devices) == 1 else settings[self._device]
         return next(way for way in ways if way.described == mine)
 
-    def _job(self, index: int, arch: Arch) -> Job:
-        way = self._way(self._found.front.choices[index])
+    def _job(self, choice: Choice, arch: Arch) -> Job:
+        way = self._way(choice)
         document = arch_document(self._found.prepared.field.base, arch)
         return Job(arch=document, backend=way.backend, settings=way.settings)
 
@@ -212,11 +247,20 @@ def _keeps(choice: Choice, values: Mapping[str, float], constraints: Sequence[Co
     return all(c.least <= known[c.quantity] <= c.most for c in constraints)
 
 
-def _ranked(front: Front, answer: Answer, tried: Sequence[Verified]) -> Answer:
-    """Return the answer that recommends the most accurate, as measured, that keeps its budget."""
+def _key(one: Choice | Verified) -> _Key:
+    """Return what tells a choice from others: the subnet and how it is run."""
+    return (one.digest, canonical_json(dict(one.settings or {})))
+
+
+def _ranked(
+    answer: Answer, tried: Sequence[Verified], places: Mapping[_Key, int], *, known: int
+) -> Answer:
+    """Return the answer that recommends the most accurate, as measured, that keeps its budget.
+
+    `places`: of choices in the front. `known`: how many were tried for an accuracy on record.
+    """
     if not tried or not answer.budget:
         return answer
-    place = {front.choices[index].digest: index for index in answer.listed}
     kept = [entry for entry in tried if entry.met]
     if not kept:
         return replace(
@@ -226,11 +270,12 @@ def _ranked(front: Front, answer: Answer, tried: Sequence[Verified]) -> Answer:
             "more measurements for `hwnas fit` would help",
         )
     best = max(kept, key=lambda entry: entry.measured[ACCURACY])
+    from_record = f", {known} of them for the accuracy on record" if known else ""
     return replace(
         answer,
-        recommended=place[best.digest],
-        reason=f"the highest measured accuracy of {len(kept)} within the budget as measured, "
-        f"of {len(tried)} verified",
+        recommended=places[_key(best)],
+        reason=f"the most accurate as measured of the {len(kept)} that keep the budget, of "
+        f"{len(tried)} verified{from_record}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hwnas.pipeline.fronts import Answer, Front, Verified
+from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
 from hwnas.report.blocks import (
@@ -49,30 +49,51 @@ def recommendation(material: Material) -> Section:
             missing="Nothing has been searched yet.",
             command=f"hwnas search --run {folder} --latency 25ms",
         )
-    cards = [_card(material, front, answer) for answer in front.answers]
-    found = tuple(card for card in cards if card is not None)
+    alike: dict[int, list[Answer]] = {}
+    for answer in front.answers:
+        if answer.recommended is not None:
+            alike.setdefault(answer.recommended, []).append(answer)
     blocks: list[Block] = []
-    if found:
-        blocks.append(Cards(cards=found))
+    if alike:
+        cards = tuple(_card(material, front, index, found) for index, found in alike.items())
+        blocks.append(Cards(cards=cards))
     blocks += [Paragraph(text=_nothing(answer)) for answer in front.answers if _empty(answer)]
     return Section(anchor=RECOMMENDATION, title=title, blocks=tuple(blocks))
 
 
-def headline(front: Front | None) -> str:
-    """Return what a front recommends in a line, empty where it recommends nothing."""
+def headline(front: Front | None, verified: Sequence[Verified] = ()) -> str:
+    """Return what a front recommends in a line, as measured where all of that is measured.
+
+    Empty where it recommends nothing.
+    """
     names = axes_of(front) if front is not None else []
     if front is None or not names:
         return ""
-    best = [front.choices[a.recommended] for a in front.answers if a.recommended is not None]
+    best = _best(front)
     if not best:
         return ""
-    accuracy = [choice.predicted[ACCURACY].mean for choice in best]
-    cost = [
-        choice.predicted[names[0]].mean if names[0] in choice.predicted else choice.costs[names[0]]
-        for choice in best
-    ]
-    where = "" if names[0] == MACS else f" in {_span(names[0], cost)}"
-    return f"{_span(ACCURACY, accuracy)} accuracy{where}"
+    known = measured_of(verified)
+    if is_measured(front, verified):
+        found = [known[choice.digest] for choice in best]
+    else:
+        found = [
+            {name: said.mean for name, said in choice.predicted.items()} | dict(choice.costs)
+            for choice in best
+        ]
+    where = "" if names[0] == MACS else f" in {_span(names[0], [one[names[0]] for one in found])}"
+    return f"{_span(ACCURACY, [one[ACCURACY] for one in found])} accuracy{where}"
+
+
+def is_measured(front: Front, verified: Sequence[Verified]) -> bool:
+    """Return whether accuracy and latency of all that a front recommends were measured."""
+    known, names = measured_of(verified), (ACCURACY, *axes_of(front)[:1])
+    return all(
+        name in known.get(choice.digest, {}) for choice in _best(front) for name in names
+    )  # fmt: skip
+
+
+def _best(front: Front) -> list[Choice]:
+    return [front.choices[a.recommended] for a in front.answers if a.recommended is not None]
 
 
 def _span(name: str, values: Sequence[float]) -> str:
@@ -109,22 +130,24 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
     return Section(anchor=FRONT, title=title, blocks=tuple(blocks)), list(shown)
 
 
-def _card(material: Material, front: Front, answer: Answer) -> Card | None:
-    if answer.recommended is None:
-        return None
-    choice = front.choices[answer.recommended]
+def _card(material: Material, front: Front, index: int, answers: Sequence[Answer]) -> Card:
+    """Return the card of a choice that is recommended for one budget or several."""
+    choice = front.choices[index]
     entries = [entry for entry in material.verified if entry.digest == choice.digest]
     measured = measured_of(entries).get(choice.digest, {})
-    words = budget_words(answer.budget, answer.limits)
-    sentences = [_sentence(answer.reason), _proof(entries), *notes_of(choice)]
+    words = listed([budget_words(answer.budget, answer.limits) for answer in answers])
+    several = "Nothing better was found for the larger budget" if len(answers) > 1 else ""
+    sentences = [_sentence(answers[-1].reason), _sentence(several), _proof(entries)]
+    mine = {answer.budget for answer in answers}
+    broken = [entry for entry in entries if entry.budget in mine and not entry.met]
     return Card(
         title=f"For {words}" if words else "Without a budget",
         name=short(choice.digest),
         facts=facts_of(choice, measured),
-        text=" ".join(filter(None, sentences)),
-        warning="Over its budget when measured." if entries and not entries[-1].met else "",
+        text=" ".join(filter(None, [*sentences, *notes_of(choice)])),
+        warning="Over its budget when measured." if broken else "",
         command=export_command(material.run, choice),
-        index=answer.recommended,
+        index=index,
     )
 
 
@@ -144,8 +167,7 @@ def _nothing(answer: Answer) -> str:
 def _proof(entries: Sequence[Verified]) -> str:
     if not entries:
         return "Not measured yet: all values are predictions."
-    kept = " It keeps the budget." if entries[-1].met else ""
-    return f"Built and measured on {entries[-1].device}.{kept}"
+    return f"Built and measured on {entries[-1].device}."
 
 
 def _sentences(view: View, front: Front) -> str:

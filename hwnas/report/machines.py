@@ -136,8 +136,11 @@ def _record(material: Material) -> Table:
     lines.append(("costs", CONVENTION))
     if material.front is not None:
         found = material.front.provenance
-        known = [f"{key} {found[key]}" for key in ("engine", "seed", "evaluations") if key in found]
-        lines.append(("search", ", ".join([*known, material.front.created]).strip(", ")))
+        known = [f"{key} {found[key]}" for key in ("engine", "seed") if key in found]
+        if isinstance(found.get("evaluations"), int):
+            known.append(f"{found['evaluations']:,} subnets scored")
+        when = material.front.created.replace("T", " ").replace("+00:00", " UTC")
+        lines.append(("search", ", ".join(filter(None, [*known, when]))))
     lines.append(("versions", ", ".join(f"{n} {v}" for n, v in sorted(run.versions.items()))))
     host = " ".join(str(run.host[key]) for key in ("system", "machine") if key in run.host)
     lines.append(("trained on", host or DASH))

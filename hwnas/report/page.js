@@ -16,9 +16,9 @@
   };
 
   const facts = (found) => make("dl", "facts", ...found.map(([name, value, beside, measured]) => {
-    const value_ = make("dd", "", value);
-    if (beside) value_.append(" ", make("small", "", beside));
-    if (measured) value_.append(" ", make("small", "was", `measured ${measured}`));
+    const value_ = make("dd", "", measured || value);
+    if (measured) value_.append(" ", make("small", "was", "measured"));
+    if (beside) value_.append(" ", make("small", "", measured ? `predicted ${beside}` : beside));
     return make("div", "", make("dt", "", name), value_);
   }));
 

@@ -17,7 +17,7 @@ from hwnas.report.choices import picks
 from hwnas.report.gather import Material, gather
 from hwnas.report.html import Html, element, joined
 from hwnas.report.plot import area, line, mark
-from hwnas.report.words import listed
+from hwnas.report.words import listed, plural
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,7 +50,7 @@ def page(material: Material) -> str:
         machines.section(material),
     ]
     script = _resource("page.js")
-    headline = front.headline(material.front)
+    headline = front.headline(material.front, material.verified)
     return _template().render(
         version=__version__,
         title=": ".join(filter(None, [_name(material), headline])),
@@ -74,24 +74,23 @@ def _name(material: Material) -> str:
 
 def _over(material: Material) -> list[str]:
     data = material.recipe.get("data", {}).get("name")
-    devices = dict.fromkeys(profile.header.device.name for _, profile in material.profiles)
     return [
         "hwnas report",
         _name(material),
         f"space {material.run.space}",
         *([str(data)] if data else []),
-        *devices,
     ]
 
 
 def _under(material: Material) -> str:
-    here = [
-        (material.front is not None, "searched"),
-        (bool(material.verified), "verified by measuring"),
-        (bool(material.manifests), "exported"),
-    ]
-    done = [word for there, word in here if there]
-    return f"This run was {listed(done)}." if done else "This run has not been searched yet."
+    if material.front is None:
+        return "This run has not been searched yet."
+    devices = dict.fromkeys(profile.header.device.name for _, profile in material.profiles)
+    known = front.is_measured(material.front, material.verified)
+    where = f" on {listed(list(devices))}" if devices else ""
+    models = sum(len(manifest.models) for _, manifest in material.manifests)
+    exported = f", {plural(models, 'file')} exported" if models else ""
+    return f"As {'measured' if known else 'predicted'}{where}{exported}."
 
 
 def _data(material: Material, indices: Sequence[int], sections: Sequence[Section]) -> Html:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hwnas.pipeline.advice import POOR_RANK
 from hwnas.pipeline.evaluations import HeldOut, StoredEvaluation
 from hwnas.report.blocks import Block, Figure, Figures, Paragraph, Section, Table, figure
 from hwnas.report.gather import Material
@@ -79,9 +80,11 @@ def _sentence(evaluation: StoredEvaluation) -> str:
         return f"{plural(evaluation.rows, 'row')}, not evaluated: {remarks}."
     text = (
         f"With {plural(evaluation.rows, 'measured subnet')} the mean error is "
-        f"{digits(scores.mape, 2)} %, the order of subnets is right to a rank correlation of "
-        f"{scores.spearman:.3f} (Spearman), and the 90 % intervals hold "
-        f"{scores.coverage_90:.0f} % of what was measured at a median width of "
+        f"{digits(scores.mape, 2)} %. Of two subnets the better one is named "
+        f"{50 * (1 + scores.kendall):.0f} times in 100 (Kendall's tau {scores.kendall:.2f}, "
+        f"Spearman's rank correlation {scores.spearman:.2f})"
+        f"{'; that is little to choose by' if scores.kendall < POOR_RANK else ''}. The 90 % "
+        f"intervals hold {scores.coverage_90:.0f} % of what was measured at a median width of "
         f"{digits(scores.width_90, 2)} %."
     )
     if evaluation.gain is not None:
@@ -206,5 +209,5 @@ def _table(evaluations: Sequence[StoredEvaluation]) -> Table:
         rows=tuple(lines),
         caption="All predictors. Shares and errors in percent.",
         right=frozenset(range(1, 8)),
-        folded=f"All {plural(len(lines), 'predictor')} as a table",
+        folded=f"{'Both' if len(lines) == 2 else 'All'} predictors as a table",
     )  # fmt: skip

@@ -1,10 +1,11 @@
 """What was promised and what was delivered: budgets, predictions and measurements side by side."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from hwnas.pipeline.fronts import Verified
+from hwnas.pipeline.fronts import Estimate, Verified
 from hwnas.report.blocks import Block, Paragraph, Section, Table, figure
 from hwnas.report.gather import Material
 from hwnas.report.html import Html, element, joined
@@ -33,7 +34,7 @@ def section(material: Material) -> Section:
     blocks: list[Block] = []
     latest = _latest(material.verified)
     for name in _measured_names(latest):
-        rows = [entry for entry in latest if name in entry.measured and name in entry.predicted]
+        rows = _subnets(latest, name)
         if rows:
             blocks += [Paragraph(text=_sentence(rows, name)), _ranges(rows, name)]
     if latest:
@@ -49,29 +50,60 @@ def _latest(verified: Sequence[Verified]) -> list[Verified]:
     return list(last.values())[-_MOST:]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subnet:
+    """A verified subnet: what was promised and measured, and the limits of all its budgets."""
+
+    digest: str
+    promised: Estimate
+    measured: float
+    limits: tuple[float, ...]
+    met: bool
+
+
+def _subnets(latest: Sequence[Verified], name: str) -> list[Subnet]:
+    """Return what was measured of a quantity of each subnet, whatever budgets it was tried for."""
+    alike: dict[str, list[Verified]] = {}
+    for entry in latest:
+        if name in entry.measured and name in entry.predicted:
+            alike.setdefault(entry.digest, []).append(entry)
+    return [
+        Subnet(
+            digest=digest,
+            promised=entries[-1].predicted[name],
+            measured=entries[-1].measured[name],
+            limits=() if name == ACCURACY else _limits(entries, name),
+            met=all(entry.met for entry in entries),
+        )
+        for digest, entries in alike.items()
+    ]
+
+
+def _limits(entries: Sequence[Verified], name: str) -> tuple[float, ...]:
+    found = {min(limits) for entry in entries if (limits := limits_of(entry, name))}
+    return tuple(sorted(found))
+
+
 def _measured_names(rows: Sequence[Verified]) -> list[str]:
     names = dict.fromkeys(name for entry in rows for name in entry.measured)
     return [name for name in names if name.partition(":")[0] in ("latency", "accuracy")]
 
 
-def _sentence(rows: Sequence[Verified], name: str) -> str:
-    inside = sum(
-        entry.predicted[name].low <= entry.measured[name] <= entry.predicted[name].high
-        for entry in rows
-    )
+def _sentence(rows: Sequence[Subnet], name: str) -> str:
+    inside = sum(row.promised.low <= row.measured <= row.promised.high for row in rows)
     if name == "accuracy":
-        away = [abs(entry.measured[name] - entry.predicted[name].mean) for entry in rows]
+        away = [abs(row.measured - row.promised.mean) for row in rows]
         how = f"{digits(100 * float(np.median(away)), 2)} points"
     else:
-        away = [abs(entry.measured[name] / entry.predicted[name].mean - 1) for entry in rows]
+        away = [abs(row.measured / row.promised.mean - 1) for row in rows]
         how = percent(float(np.median(away)))
     text = (
         f"{_capital(what(name))}: {inside} of {plural(len(rows), 'measurement')} lie in the "
         f"promised 90 % interval; the median difference is {how}."
     )
     if name != "accuracy":
-        met = sum(entry.met for entry in rows)
-        text += f" {met} of {len(rows)} kept their budget when measured."
+        broken = sum(not row.met for row in rows)
+        text += f" {broken or 'None'} of them broke a budget when measured."
     return text
 
 
@@ -79,9 +111,9 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _ranges(rows: Sequence[Verified], name: str) -> Block:
+def _ranges(rows: Sequence[Subnet], name: str) -> Block:
     legend = [("range", "promised: 90 % interval"), ("measured", "measured")]
-    if any(limits_of(entry, name) for entry in rows if name != "accuracy"):
+    if any(row.limits for row in rows):
         legend.append(("budget-mark", "budget"))
     return figure(
         lambda width: range_figure(rows, name, width),
@@ -90,44 +122,33 @@ def _ranges(rows: Sequence[Verified], name: str) -> Block:
     )
 
 
-def range_figure(rows: Sequence[Verified], name: str, width: float) -> Html:
-    """Return a row per verified subnet: promised interval, measured value, budget."""
+def range_figure(rows: Sequence[Subnet], name: str, width: float) -> Html:
+    """Return a row per verified subnet: promised interval, measured value, budgets."""
     left = text_width("0" * 12) + 12
     room = Room(width=width, height=26 + _ROW * len(rows) + 42, left=left, right=70.0, top=22.0)
-    limits = [_limit(entry, name) for entry in rows]
-    values = [limit for limit in limits if limit is not None]
-    for entry in rows:
-        values += [entry.predicted[name].low, entry.predicted[name].high, entry.measured[name]]
+    values = [limit for row in rows for limit in row.limits]
+    for row in rows:
+        values += [row.promised.low, row.promised.high, row.measured]
     box = room.box
     logarithmic = False if name == ACCURACY else None
     x = scale_for(values, start=box.left, end=box.right, logarithmic=logarithmic)
     parts = [_ruler(room, x, name)]
-    for place, (entry, limit) in enumerate(zip(rows, limits, strict=True)):
-        y = box.top + _ROW * (place + 0.5)
-        parts += _row(entry, name, x, y, limit=limit, right=box.right)
+    for place, row in enumerate(rows):
+        parts += _row(row, name, x, box.top + _ROW * (place + 0.5), right=box.right)
     return drawing(room, f"Promised and measured {what(name)}", *parts)
 
 
-def _limit(entry: Verified, name: str) -> float | None:
-    found = limits_of(entry, name) if name != "accuracy" else []
-    return min(found, default=None)
-
-
-def _row(
-    entry: Verified, name: str, x: Scale, y: float, *, limit: float | None, right: float
-) -> list[Html]:
-    promised, measured = entry.predicted[name], entry.measured[name]
+def _row(row: Subnet, name: str, x: Scale, y: float, *, right: float) -> list[Html]:
+    promised, measured = row.promised, row.measured
     look = "tick" if promised.low <= measured <= promised.high else "tick outside-text"
-    parts = [
-        element("text", {"x": 0, "y": y + 4, "class": "tick"}, short(entry.digest)),
+    return [
+        element("text", {"x": 0, "y": y + 4, "class": "tick"}, short(row.digest)),
         line((x(promised.low), y), (x(promised.high), y), "range"),
         line((x(promised.mean), y - 5), (x(promised.mean), y + 5), "range-mean"),
         mark("diamond", (x(measured), y), "measured", size=4.2),
         element("text", {"x": right + 8, "y": y + 4, "class": look}, quantity(name, measured)),
+        *(line((x(limit), y - 9), (x(limit), y + 9), "budget-mark") for limit in row.limits),
     ]
-    if limit is not None:
-        parts.append(line((x(limit), y - 9), (x(limit), y + 9), "budget-mark"))
-    return parts
 
 
 def _ruler(room: Room, x: Scale, name: str) -> Html:

@@ -103,7 +103,8 @@ def _bars(explained: Explained) -> Bars:
     caption = "Time per block and run, slowest first, by kind of operator."
     if left:
         share = sum(row.share for row in left)
-        caption += f" {plural(len(left), 'more block')} take the other {percent(share, 0)}."
+        take = "takes" if len(left) == 1 else "take"
+        caption += f" {plural(len(left), 'more block')} {take} the other {percent(share, 0)}."
     legend = [(look[kind], kind) for kind in named]
     if len(kinds) > len(named):
         legend.append(("piece-rest", "other"))

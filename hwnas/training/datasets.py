@@ -38,7 +38,8 @@ class DataSettings(BaseModel):
         default=None, description="digits, fashion-mnist, cifar10, or timm's name"
     )
     path: Path | None = Field(
-        default=None, description="a folder of class folders, or where `name` lies"
+        default=None,
+        description="a folder of class folders, or where `name` lies; seen from the recipe's file",
     )
     heldout: Annotated[float, Field(gt=0)] = Field(
         default=0.1,

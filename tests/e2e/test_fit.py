@@ -309,7 +309,8 @@ def test_mistakes_in_tables(tmp_path: Path, capsys, spoil, rows, target, message
     assert message in line
 
 
-def test_mistakes_in_requests(tmp_path: Path, capsys) -> None:
+def test_mistakes_in_requests(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # no run is there
     path = profile(tmp_path / "toy.jsonl", "toy", 6)
     whole = profile(tmp_path / "whole.jsonl", "whole", 12)
     for arguments, message in (

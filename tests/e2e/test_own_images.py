@@ -13,7 +13,10 @@ from sklearn.datasets import load_digits
 from hwnas.errors import UsageError
 from hwnas.export.validate_accuracy import open_examples
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.origins import origin_in
+from hwnas.pipeline.rundir import create_run, open_run
 from hwnas.pipeline.stages import stages_of
+from hwnas.spaces import space
 
 HWNAS = (sys.executable, "-m", "hwnas")
 
@@ -40,6 +43,59 @@ def test_a_given_folder_takes_the_place_of_the_recipes_data() -> None:
     assert read_recipe("nano-fashion", ["data.path=images"]).data.name is None
     both = read_recipe("nano-fashion", ["data.path=idx", "data.name=fashion-mnist"]).data
     assert (both.name, str(both.path)) == ("fashion-mnist", "idx")
+
+
+def test_a_recipe_names_its_data_from_where_it_lies(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "project" / "images").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    recipe = tmp_path / "project" / "my.toml"
+    recipe.write_text('[data]\npath = "images"\n')
+    monkeypatch.chdir(tmp_path)
+    assert str(read_recipe("project/my.toml").data.path) == "project/images"
+    assert str(read_recipe("project/my.toml", ["data.path=other"]).data.path) == "other"
+    monkeypatch.chdir(tmp_path / "project")
+    assert str(read_recipe("my.toml").data.path) == "images"
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert str(read_recipe("../project/my.toml").data.path) == "../project/images"
+    # Recipes were once read as if they lay where one is; what is only there is still found.
+    recipe.write_text('[data]\npath = "pictures"\n')
+    assert str(read_recipe("../project/my.toml").data.path) == "../project/pictures"
+    (tmp_path / "elsewhere" / "pictures").mkdir()
+    assert str(read_recipe("../project/my.toml").data.path) == "pictures"
+
+
+def test_a_run_finds_its_images_from_any_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    run = Path("runs/a")
+    run.mkdir(parents=True)
+    recipe = read_recipe("own-images", ["data.path=images"])
+    (run / "config.toml").write_text(to_toml(recipe, folder=run))
+    assert 'path = "../../images"' in (run / "config.toml").read_text()
+    assert read_recipe("runs/a/config.toml") == recipe
+    monkeypatch.chdir(tmp_path / "runs")
+    assert str(read_recipe("a/config.toml").data.path) == "../images"
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    monkeypatch.chdir(moved)
+    assert read_recipe("runs/a/config.toml") == recipe
+    (moved / "link").symlink_to(moved / "runs" / "a")
+    linked = to_toml(recipe, folder=Path("link"))  # `..` of it would be elsewhere
+    assert f'path = "{moved / "images"}"' in linked
+
+
+def test_another_run_is_told_before_anything_is_timed(tmp_path: Path) -> None:
+    images(tmp_path / "images")
+    run = tmp_path / "x"
+    of = space("nano", classes=2, channels=3)
+    recipe = read_recipe("own-images", [f"data.path={tmp_path / 'images'}"])
+    create_run(run, of=of, origin=origin_in(run, recipe))
+    (run / "config.toml").write_text(to_toml(recipe, folder=run))
+    assert origin_in(run, recipe) == open_run(run).origin
+    done = planned(tmp_path, "--set", "schedule.epochs=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "holds a run that differs in schedule.epochs" in done.stderr
+    assert "timing" not in done.stderr
+    assert planned(tmp_path).returncode == 0  # "images" is the same place
 
 
 def test_from_a_folder_to_a_plan_with_one_command(tmp_path: Path) -> None:

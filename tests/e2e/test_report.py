@@ -317,6 +317,20 @@ def test_the_verb_writes_into_the_run(copied: Path, capsys) -> None:
     assert document["png"] is None
 
 
+def test_the_only_run_need_not_be_named(copied: Path, capsys, monkeypatch) -> None:
+    (copied.parent / "runs").mkdir()
+    copied.rename(copied.parent / "runs" / "a")
+    monkeypatch.chdir(copied.parent)
+    assert main(["report"]) == 0
+    assert main(["report", "--run", "runs/a"]) == 0
+    assert main(["report", "runs/a", "--run", "runs/b"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.count("runs/a/report.html") == 2
+    assert "two runs are named" in captured.err
+    assert main(["show"]) == 0
+    assert capsys.readouterr().out.startswith("runs/a: run")
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "not a run folder" in capsys.readouterr().err

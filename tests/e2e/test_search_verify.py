@@ -10,6 +10,7 @@ import pytest
 
 from hwnas.cli.main import main
 from hwnas.io import read_journal
+from hwnas.pipeline import verifying
 from hwnas.pipeline.accuracies import Accuracy, read_accuracies
 from hwnas.pipeline.fronts import latest_front, read_verified
 from hwnas.pipeline.rundir import Run, open_run
@@ -101,7 +102,7 @@ def test_the_best_as_measured_is_recommended(run: Run, worth, monkeypatch, capsy
     front = latest_front(run)
     (answer,) = front.answers
     assert answer.recommended == answer.listed[2]  # the second is too slow as measured
-    assert "of 2 within the budget as measured, of 3 verified" in answer.reason
+    assert "of the 2 that keep the budget, of 3 verified" in answer.reason
     out = capsys.readouterr().out
     assert "predicted / measured / budget" in out
     for index, line in zip(answer.listed, ("950us", "1.02ms", "990us"), strict=False):
@@ -136,6 +137,35 @@ def test_the_next_ones_are_tried_where_the_first_are_too_slow(run: Run, worth, m
     assert searched(monkeypatch, bench, run, "--latency", "1ms", "--verify", 2) == 0
     (answer,) = latest_front(run).answers
     assert answer.recommended == answer.listed[3]
+
+
+def test_a_subnet_on_record_as_better_is_recommended(run: Run, worth, monkeypatch, capsys) -> None:
+    worth += [0.5, 0.6]  # what the search found turns out worse than what was known
+    known = {entry.arch: entry for entry in read_accuracies(run)}
+    told = verifying.measure_archs
+
+    def measure_archs(run, archs, *, work):
+        fresh = told(run, [arch for arch in archs if arch not in known], work=work)
+        return {arch: known.get(arch) or fresh[arch] for arch in archs}
+
+    monkeypatch.setattr("hwnas.pipeline.verifying.measure_archs", measure_archs)
+    bench = Bench([0.95, 0.96, *[1.1, 0.9] * 20])  # the best on record is too slow as measured
+    assert searched(monkeypatch, bench, run, "--latency", "1ms", "--verify", 2) == 0
+    front = latest_front(run)
+    (answer,) = front.answers
+    assert answer.recommended is not None
+    recommended = front.choices[answer.recommended].digest
+    verified = {entry.digest: entry for entry in read_verified(run)}
+    assert verified[recommended].met
+    tried = [entry.digest for entry in read_verified(run)][2:]
+    accuracies = {entry.arch.digest: entry.accuracy for entry in known.values()}
+    assert [accuracies[digest] for digest in tried] == sorted(
+        (accuracies[digest] for digest in tried), reverse=True
+    )
+    assert recommended == tried[1]
+    assert verified[recommended].measured["accuracy"] == accuracies[recommended]
+    assert f"{len(tried)} of them for the accuracy on record" in answer.reason
+    assert f"recommended (*): {recommended[:12]}" in capsys.readouterr().out
 
 
 def test_nothing_within_the_budget_is_said(run: Run, worth, monkeypatch, capsys) -> None:
@@ -197,7 +227,7 @@ def test_a_busy_machine_is_not_measured(run: Run, capsys) -> None:
 def test_it_is_really_built_measured_and_evaluated(run: Run, capsys) -> None:
     command = ["search", "--run", str(run.folder), "--latency", "1s", "--verify", "1", "--force"]
     assert main(command) == 0, capsys.readouterr().err
-    (entry,) = read_verified(run)
+    entry, *_ = read_verified(run)  # others are on record as better than random weights are
     assert entry.met
     assert 0.0 < entry.measured["latency"] < 1000.0
     (accuracy,) = [a for a in read_accuracies(run) if a.arch.digest == entry.digest]

@@ -15,7 +15,15 @@ from hwnas.cli.show import BY_SCHEMA
 from hwnas.pipeline import extracting, families
 from hwnas.pipeline.exporting import Wish, export
 from hwnas.pipeline.fit import fit_rows, profile_rows
-from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, write_front
+from hwnas.pipeline.fronts import (
+    Answer,
+    Choice,
+    Estimate,
+    Front,
+    Verified,
+    add_verified,
+    write_front,
+)
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.profiling.packs import Model, write_pack
 from hwnas.profiling.profiles import write_profile
@@ -107,6 +115,30 @@ def test_a_front_tells_its_answers(things: Path) -> None:
     _, text = shown(things / "run" / "search" / "front.json")
     assert "latency 5ms" in text
     assert "latency 1 ms (0.5 to 2)" in text
+
+
+def test_landmarks_are_listed_whoever_wrote_them(tmp_path: Path) -> None:
+    path = tmp_path / "landmarks.jsonl"
+    by_hand = '{"name": "ResNet-8", "kind": "hand-made", "accuracy": 0.872, "latency": 1.9}\n'
+    for first in ("", '{"schema": "hwnas/landmarks", "version": 1}\n'):
+        path.write_text(first + by_hand)
+        document, text = shown(path)
+        assert document["kind"] == "landmarks"
+        assert document["landmarks"][0]["accuracy"] == 0.872
+        assert "ResNet-8    87.20%  1.900 ms" in text
+
+
+def test_what_was_verified_is_told_beside_what_was_promised(things: Path, tmp_path: Path) -> None:
+    run = open_run(shutil.copytree(things / "run", tmp_path / "run"))
+    promised = {"latency": Estimate(mean=1.0, low=0.5, high=2.0)}
+    entry = Verified(
+        digest="0" * 64, budget="latency 5ms", predicted=promised, settings=None, met=True,
+        measured={"latency": 1.25, "size": 9.0}, device="here", grade="A", step=1,
+    )  # fmt: skip
+    add_verified(run, [entry])
+    document, text = shown(run.folder / "search" / "verified.jsonl")
+    assert document["verified"][0]["measured"]["latency"] == 1.25
+    assert "latency 1 ms / 1.25 ms" in text
 
 
 def test_a_pack_is_counted(things: Path, tmp_path: Path) -> None:

@@ -266,10 +266,13 @@ def _folder_of_digits(root: Path, *, classes: int) -> Path:
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_shipped_recipes_are_read_and_survive_being_written(name: str, tmp_path: Path) -> None:
+def test_shipped_recipes_are_read_and_survive_being_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     recipe = read_recipe(name)
-    path = tmp_path / "resolved.toml"
-    path.write_text(to_toml(recipe))
+    path = Path("resolved.toml")
+    path.write_text(to_toml(recipe, folder=path.parent))
     assert read_recipe(str(path)) == recipe
 
 

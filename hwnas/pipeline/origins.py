@@ -1,0 +1,77 @@
+"""What a run was begun with, and whether what is asked for now is the same. Needs no torch."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hwnas.errors import UsageError
+from hwnas.io import digest
+from hwnas.pipeline.config import DeploySettings, read_recipe, seen_from
+from hwnas.pipeline.rundir import RUN_FILE, open_run
+from hwnas.training.recipe import Recipe
+
+CONFIG_FILE = "config.toml"
+# Parts of the recipe that may change between the sessions of one run.
+_FREE = {
+    "process": {"checkpoint_seconds", "threads", "tensorboard"},
+    "data": {"workers"},
+    "deploy": set(DeploySettings.model_fields),
+}
+
+
+def binding(recipe: Recipe) -> dict[str, Any]:
+    """Return what two sessions of one run must agree on."""
+    document = recipe.model_dump(mode="json")
+    return {
+        section: {k: v for k, v in values.items() if k not in _FREE.get(section, ())}
+        for section, values in document.items()
+    }
+
+
+def digest_in(folder: Path, recipe: Recipe) -> str:
+    """Return the digest of what must be agreed on, the same from wherever `folder` is worked on."""
+    document = binding(recipe)
+    if recipe.data.path is not None:
+        document["data"]["path"] = seen_from(folder, recipe.data.path)
+    return digest(document)
+
+
+def _comparable(recipe: Recipe) -> dict[str, Any]:
+    """Return what must be agreed on, with the same name for the same place."""
+    document = binding(recipe)
+    if recipe.data.path is not None:
+        document["data"]["path"] = str(Path(os.path.abspath(recipe.data.path)))
+    return document
+
+
+def origin_in(folder: Path, recipe: Recipe, *, start: str | None = None) -> Mapping[str, Any]:
+    """Return the origin of a run of this recipe in a folder, new or begun earlier.
+
+    `start`: where its weights come from. Raises UsageError if another run is there.
+    """
+    origin: Mapping[str, Any] = {"recipe": digest(binding(recipe)), "start": start or ""}
+    if not (folder / RUN_FILE).exists():
+        return origin
+    there = open_run(folder).origin
+    if there == origin:
+        return origin
+    differing = []
+    config = folder / CONFIG_FILE
+    if config.exists():
+        before = _comparable(read_recipe(str(config)))
+        differing = [
+            f"{section}.{key}"
+            for section, values in _comparable(recipe).items()
+            for key, value in values.items()
+            if before.get(section, {}).get(key) != value
+        ]
+        # The digest of a recipe changes when recipes get new keys; its values do not.
+        if not differing and there.get("start") == origin["start"]:
+            return there
+    what = ", ".join(differing[:4]) or "where its weights come from"
+    raise UsageError(
+        f"{folder} holds a run that differs in {what}",
+        "choose another folder with --run; its weights are a start there: hwnas train --init "
+        f"{folder}",
+    )
