@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from hwnas.nets.mbconv import Axes, Classifier, MBConv, Stem
+from hwnas.nets.mbconv import Axes, Classifier, MBConv, Starts, Stem
 from hwnas.nets.network import PlainNetwork
 from hwnas.nets.transformer import Transformer
 from hwnas.spaces import Network, blocks
@@ -28,6 +28,12 @@ def axes_of(block: blocks.Block) -> Axes:
     """Return the axis names of the parameters of a block's module, by name pattern."""
     axes: Axes = MODULES[type(block)].AXES  # type: ignore[attr-defined]
     return axes
+
+
+def starts_of(block: blocks.Block) -> Starts:
+    """Return what fills the parameters of a block's module that start in a way of their own."""
+    starts: Starts = getattr(MODULES[type(block)], "STARTS", {})
+    return starts
 
 
 def build_network(network: Network) -> PlainNetwork:

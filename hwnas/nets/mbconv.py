@@ -4,9 +4,10 @@ As in the released NASViT, an MBConv always has a residual: where it strides the
 pooled (padded zeros count in the mean), where widths differ a 1x1 convolution without bias.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,6 +18,8 @@ from hwnas.nets.regularise import Dropout, DropPath
 from hwnas.spaces import blocks
 
 Axes = Mapping[str, tuple[str, ...]]
+# By parameter name: what fills a tensor of any size with its first values.
+Starts = Mapping[str, Callable[[Tensor], Tensor]]
 
 
 class Pointwise(nn.Conv2d):
@@ -29,6 +32,13 @@ class Pointwise(nn.Conv2d):
         """Return the convolution of x."""
         # A borrowed weight is made contiguous once here, not in both passes by the kernels.
         return F.conv2d(x, self.weight.contiguous(), self.bias)
+
+
+def _padded_identity(weight: Tensor) -> Tensor:
+    """Let a 1x1 convolution pass channels on as they are, at first: cut off, or zeros added."""
+    with torch.no_grad():
+        weight.zero_().flatten(1).diagonal().fill_(1.0)
+    return weight
 
 
 class Depthwise(nn.Conv2d):
@@ -100,6 +110,9 @@ class MBConv(nn.Module):
         "project_norm.*": ("cout",),
         "shortcut.weight": ("cout", "cin", "-", "-"),
     }
+    # In a supernet the same maps pass with and without a convolution, as widths differ or not:
+    # what follows could not fit both if the convolution mixed channels at random.
+    STARTS: ClassVar[Starts] = {"shortcut.weight": _padded_identity}
 
     def __init__(self, block: blocks.MBConv) -> None:
         super().__init__()
@@ -113,6 +126,8 @@ class MBConv(nn.Module):
         self.project_norm = BatchNorm(cout)
         nn.init.zeros_(self.project_norm.weight)  # the block starts as its shortcut
         self.shortcut = Pointwise(cin, cout, bias=False) if cin != cout else None
+        if self.shortcut is not None:
+            self.STARTS["shortcut.weight"](self.shortcut.weight)
         self.drop = DropPath()
         self.stride = block.stride
 
@@ -182,4 +197,4 @@ class Classifier(nn.Module):
         return F.silu(self.mix(pooled))
 
 
-__all__ = ["Axes", "Classifier", "Depthwise", "MBConv", "Pointwise", "Stem"]
+__all__ = ["Axes", "Classifier", "Depthwise", "MBConv", "Pointwise", "Starts", "Stem"]

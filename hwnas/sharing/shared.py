@@ -10,7 +10,7 @@ refreshed when the full tensor has changed and its gradient is added back by a h
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hwnas.nets.build import axes_of, build_block
+from hwnas.nets.build import axes_of, build_block, starts_of
 from hwnas.nets.norms import BatchNorm
 from hwnas.sharing.cut import Where, add_back, axes_of_tensor, cut, full_size, is_view, where_of
 from hwnas.spaces.blocks import Block
@@ -240,12 +240,17 @@ def _full_tensors(covering: list[Block], picks: Mapping[str, str]) -> Iterator[t
         block = largest[name][1]
         if block not in built:
             built[block] = dict(build_block(block).named_parameters())
-        yield name, _initial(built[block][name].detach(), size)
+        start = starts_of(block).get(name)
+        yield name, _initial(built[block][name].detach(), size, start)
 
 
-def _initial(example: Tensor, size: list[int]) -> Tensor:
+def _initial(
+    example: Tensor, size: list[int], start: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """Return a tensor of `size` that starts as the plain module's tensor does."""
     if list(example.shape) == size:
         return example.clone()
+    if start is not None:
+        return start(torch.empty(size))
     spread = example.std(unbiased=False) if example.numel() > 1 else torch.zeros(())
     return example.mean() + spread * torch.randn(size)
