@@ -27,7 +27,15 @@ from hwnas.profiling.driver import Options, Provide, grid, profile
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import read_profile
-from hwnas.profiling.records import PAGES, ArchJson, Pages, Record, Settings, one_of_pages
+from hwnas.profiling.records import (
+    PAGES,
+    ArchJson,
+    Pages,
+    Record,
+    Settings,
+    arch_digest,
+    one_of_pages,
+)
 from hwnas.testing.onnx_models import conv_stack
 
 # Ends with its parent, however that ends.
@@ -104,7 +112,7 @@ def run_condition(
     if arguments.verbose:
         for records in zip(*runs, strict=True):
             medians = ", ".join(f"{record.latency.median_ms:.3f}" for record in records)
-            print(f"    {records[0].arch['digest'][:8]}  {spread(records):6.2%}  {medians}")
+            print(f"    {arch_digest(records[0].arch)[:8]}  {spread(records):6.2%}  {medians}")
 
 
 def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seconds: float) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hwnas.pipeline.measuring import Source
     from hwnas.profiling.explain import Explanation
     from hwnas.profiling.records import ArchJson
+    from hwnas.profiling.records import Settings as How
     from hwnas.spaces import Space
 
 _SHORTEST_DIGEST = 4
@@ -37,12 +38,10 @@ def show_explanation(
     from hwnas.pipeline.measuring import macs_of
     from hwnas.profiling.explain import explain
     from hwnas.profiling.machine import device as this_device
-    from hwnas.profiling.records import Settings as How
 
+    how = _how(settings)
     source = _source(pack)
     arch = find_arch(wanted, source=source, space=space, profile=profile, run=run)
-    precision = (settings.precisions or ("fp32",))[0]
-    how = How(threads=settings.threads[0], batch=settings.batches[0], precision=precision)
     made = source.provide(arch, how)
     assert isinstance(made, bytes)
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
@@ -62,6 +61,24 @@ def show_explanation(
     if run is not None:
         text += f"\n\n{write_explanation(run, explained)}"
     output.result(document, text)
+
+
+def _how(settings: "Settings") -> "How":
+    """Return the first of each setting; raises UsageError where nothing could be told."""
+    from hwnas.profiling.backends import backend
+    from hwnas.profiling.backends.base import check_precision
+    from hwnas.profiling.records import Settings as How
+
+    given = {"backend": (settings.backends[0], "onnxruntime"),
+             "pages": (settings.pages[0], "default")}  # fmt: skip
+    for option, (value, accepted) in given.items():
+        if value != accepted:
+            raise UsageError(f"--explain with --{option} {value}; accepted: {accepted}",
+                             f"leave --{option} out")  # fmt: skip
+    how = How(threads=settings.threads[0], batch=settings.batches[0],
+              precision=(settings.precisions or ("fp32",))[0])  # fmt: skip
+    check_precision(backend("onnxruntime"), how)
+    return how
 
 
 def _source(pack: Path | None) -> "Source":

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from types import FrameType
 from typing import TextIO
 
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return complete(hwnas, os.environ[COMPLETE_VARIABLE])
     before, warnings.showwarning = warnings.showwarning, _show_warning
+    if isinstance(sys.stdout, TextIOWrapper):  # names that its encoding has not, files' for example
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with _terminated_is_interrupted():
             code = _run(arguments)

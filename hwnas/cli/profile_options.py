@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.profile_measuring import Settings
-from hwnas.cli.values import Decorator, names, options, whole_numbers
+from hwnas.cli.values import Decorator, names, options, seconds, whole_numbers
+from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
     from hwnas.profiling.jobs import Options
@@ -43,9 +44,17 @@ def _care(
     from hwnas.profiling.jobs import Options
     from hwnas.profiling.measure import Plan
 
+    usual = Plan()
+    patience = max_seconds * usual.patience_s / usual.max_s
+    if patience >= timeout:
+        raise UsageError(
+            f"--max-seconds {max_seconds:g} can take {patience:g} s beside others that use the "
+            f"memory, --timeout is {timeout:g}; accepted: a longer timeout",
+            f"--timeout {max(60.0, 2 * patience):g}",
+        )
     return Options(
         force=force, retry_failures=retry_failures, again=again, memory=not no_memory,
-        plan=Plan(max_s=max_seconds), timeout_s=timeout,
+        plan=Plan(max_s=max_seconds, patience_s=patience), timeout_s=timeout,
     )  # fmt: skip
 
 
@@ -73,10 +82,11 @@ CARE = options(
     click.option("--again", type=click.Choice(["B", "C", "D"]),
                  help="Measure again what is graded so or worse; the better grade counts."),
     click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
-    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=3.0,
-                 show_default=True, help="Stop measuring a model after this time."),
-    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0,
-                 show_default=True, help="Give up on a model after this many seconds."),
+    click.option("--max-seconds", type=seconds, default="3", show_default=True, metavar="SECONDS",
+                 help="Stop measuring a model after this time; it can be 2.7 times as long "
+                 "beside others that use the memory."),
+    click.option("--timeout", type=seconds, default="60", show_default=True, metavar="SECONDS",
+                 help="Give up on a model after this time."),
     _together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",
               "timeout"),
 )  # fmt: skip

@@ -214,10 +214,10 @@ def _line(record: "Record") -> dict[str, Any]:
 
 def _records_table(records: "list[Record]") -> str:
     rows = []
-    for line in map(_line, records):
+    for record, line in ((record, _line(record)) for record in records):
         settings, peak = line["settings"], line["peak_mb"]
         rows.append(
-            [line["digest"][:12], line["backend"], settings["precision"],
+            [line["digest"][:12], line["backend"], record.settings.form,
              str(settings["threads"]), str(settings["batch"]), str(settings["workers"]),
              f"{line['median_ms']:.3f}", f"{line['p90_ms']:.3f}", f"{line['p99_ms']:.3f}",
              "-" if peak is None else f"{peak:.0f}", line["grade"], "; ".join(line["reasons"])]
@@ -228,11 +228,13 @@ def _records_table(records: "list[Record]") -> str:
 
 
 def _differences_table(documents: list[dict[str, Any]]) -> str:
+    from hwnas.profiling.records import Settings
+
     rows = [
         [
             one["space"],
             one["backend"],
-            one["settings"]["precision"],
+            Settings(**one["settings"]).form,
             *(str(one["settings"][name]) for name in ("threads", "batch", "workers")),
             str(one["both"]),
             f"{one['median_ratio']:.3f}",

@@ -8,7 +8,7 @@ import click
 
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.progress import ProgressLine
-from hwnas.cli.values import options
+from hwnas.cli.values import options, seconds
 from hwnas.errors import GateError, HwnasError, UnreliableError, UsageError
 from hwnas.io import units
 
@@ -67,7 +67,7 @@ _RUNNING = options(
                  help="Images at once where latency is measured."),
     click.option("--pages", type=click.Choice(["default", "huge"]), default="default",
                  show_default=True, help="Pages of the memory where speed is measured."),
-    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), default=6.0,
+    click.option("--max-seconds", type=seconds, default="6", metavar="SECONDS",
                  show_default=True, help="Longest time to measure latency."),
     click.option("--no-speed", is_flag=True, help="Do not measure latency and memory."),
 )  # fmt: skip

@@ -7,6 +7,8 @@ import click
 
 from hwnas.errors import UsageError
 
+_MOST_SECONDS = 1e6  # systems cannot wait for much longer
+
 
 def whole_numbers(text: str) -> tuple[int, ...]:
     """Return the numbers of an option such as `1,2,4`."""
@@ -16,6 +18,17 @@ def whole_numbers(text: str) -> tuple[int, ...]:
             raise UsageError(f"{part.strip()!r} in {text!r}; accepted: whole numbers from 1")
         found.append(int(part))
     return tuple(dict.fromkeys(found))
+
+
+def seconds(text: str) -> float:
+    """Return the value of an option such as `--timeout 60`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= _MOST_SECONDS:  # nor what is not a number
+        raise UsageError(f"{text!r}; accepted: seconds, above 0 and up to {_MOST_SECONDS:g}")
+    return value
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(complete, start=1):
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(record, dict):
             raise FormatError(f"{path}, line {number}: not a JSON object")

@@ -34,7 +34,7 @@ class Schema:
         if document["schema"] != self.name:
             raise FormatError(f"{origin}: is a {document['schema']!r}, expected {self.name!r}")
         version = document.get("version")
-        if not isinstance(version, int) or version < 1:
+        if type(version) is not int or version < 1:
             raise FormatError(f"{origin}: version is {version!r}, expected 1 to {self.version}")
         if version > self.version:
             raise FormatError(
@@ -56,7 +56,7 @@ def read_json(path: Path, schema: Schema) -> Document:
         raise FormatError(f"{path}: no such file") from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not JSON, perhaps truncated ({error})") from error
     return schema.check(document, str(path))
 

@@ -30,7 +30,10 @@ class Executor(Protocol[Task_contra, Result_co]):
         """Add a task."""
 
     def __iter__(self) -> Iterator[Result_co]:
-        """Yield the result of every submitted task, in any order; raise what a task raises."""
+        """Yield the result of every submitted task, in any order; raise what a task raises.
+
+        Tasks that are submitted meanwhile are done, too, unless an executor says otherwise.
+        """
 
 
 class Here(Generic[Task, Result]):
@@ -55,7 +58,7 @@ class Processes(Generic[Task, Result]):
     """Runs tasks on new processes; an idle one gets the next task.
 
     `start`, tasks and results are pickled between processes of one machine, never to disk. The
-    workers end when this process does, however it ends.
+    workers end when this process does, however it ends. Tasks are submitted before the iteration.
     """
 
     def __init__(self, start: Start[Task, Result], *, workers: int) -> None:

@@ -6,21 +6,23 @@ device's own profile here, so an interrupted session goes on where it was.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
+from hwnas.pipeline.executor import Executor
 from hwnas.pipeline.measuring import plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
 from hwnas.profiling.bench import Bench
 from hwnas.profiling.driver import alone_on_device, check_failures, missing_jobs, open_bench
 from hwnas.profiling.jobs import Job, Options, Provide
 from hwnas.profiling.packs import PackProvider, read_pack
-from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
+from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
 from hwnas.profiling.records import Header, Key, Record
+from hwnas.profiling.rounds import Rounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ def profile_fleet(
     """
     options = options or Options()
     outputs = {device: folder / f"{device}.jsonl" for device in devices}
-    known = {device: _known(path) for device, path in outputs.items()}
+    known = {device: profile_so_far(path) for device, path in outputs.items()}
     start = partial(
         bench_on, pack=pack.read_bytes(), devices=tuple(devices), jobs=tuple(jobs),
         options=options, known=known,
@@ -97,7 +99,7 @@ def profile_fleet(
     for device in devices:
         for job in todo[device]:
             executor.submit(Errand(device=device, job=job))
-    measured, refusals = _collect(executor, outputs, sum(map(len, todo.values())), progress)
+    measured, refusals = _collect(executor, outputs, todo, progress)
     wanted = {job.key for job in jobs}
     return [
         DeviceOutcome(
@@ -185,12 +187,17 @@ class DeviceBench:
 
 
 def _collect(
-    executor: Ray[Errand, Report],
-    outputs: dict[str, Path],
-    total: int,
+    executor: Executor[Errand, Report],
+    outputs: Mapping[str, Path],
+    todo: Mapping[str, Sequence[Job]],
     progress: Callable[[FleetProgress], None] | None,
 ) -> tuple[dict[str, int], dict[str, HwnasError]]:
-    measured = dict.fromkeys(outputs, 0)
+    """Write down the records as they come, and send out once more what was disturbed.
+
+    Returns how many jobs each device measured, and why devices refused.
+    """
+    rounds = {device: Rounds(jobs) for device, jobs in todo.items()}
+    done, total = 0, sum(map(len, todo.values()))
     refusals: dict[str, HwnasError] = {}
     with ExitStack() as stack:
         writers: dict[str, ProfileWriter] = {}
@@ -203,22 +210,20 @@ def _collect(
                 assert report.header is not None
                 writer = ProfileWriter(outputs[report.device], report.header)
                 writers[report.device] = stack.enter_context(writer)
-            writers[report.device].add(report.record)
-            measured[report.device] += 1
+            keep, once_more = rounds[report.device].take(report.record)
+            if keep:
+                writers[report.device].add(report.record)
+            for job in once_more:
+                executor.submit(Errand(device=report.device, job=job))
+            done, total = done + 1, total + len(once_more)
             if progress is not None:
-                done = sum(measured.values())
                 progress(FleetProgress(device=report.device, record=report.record, done=done,
                                        total=total))  # fmt: skip
-    return measured, refusals
-
-
-def _known(path: Path) -> Profile | None:
-    # A file that ends in its first line holds nothing.
-    return read_profile(path) if path.exists() and b"\n" in path.read_bytes() else None
+    return {device: one.measured for device, one in rounds.items()}, refusals
 
 
 def _count_failed(path: Path, wanted: set[Key]) -> int:
-    known = _known(path)
+    known = profile_so_far(path)
     return sum(record.key in wanted for record in known.failed()) if known else 0
 
 

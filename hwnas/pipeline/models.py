@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from hwnas.errors import unknown_name
-from hwnas.profiling.records import ArchJson, Settings, arch_digest
+from hwnas.profiling.records import ArchJson, Settings, network_of
 from hwnas.profiling.sampling import space_of
 from hwnas.spaces import Network
 
@@ -34,14 +34,14 @@ class BuildingProvider:
     """Builds models for `driver.profile`; those of the last architecture are kept."""
 
     def __init__(self) -> None:
-        self._arch = ""
+        self._network = ""
         self._models: dict[str, bytes] = {}
 
     def __call__(self, arch: ArchJson, settings: Settings) -> bytes:
         """Return the ONNX file of an architecture; runtimes make bf16 of the fp32 model."""
         precision = "fp32" if settings.precision == "bf16" else settings.precision
-        if arch_digest(arch) != self._arch:
-            self._arch, self._models = arch_digest(arch), {}
+        if network_of(arch) != self._network:
+            self._network, self._models = network_of(arch), {}
         if precision not in self._models:
             self._models[precision] = build_model(arch, precision)
         return self._models[precision]

@@ -44,9 +44,11 @@ class Bench:
         start = time.perf_counter()
         try:
             model = self._model(job)
-        except (HwnasError, OSError, ValueError, ArithmeticError, LookupError) as error:
+        except (
+            HwnasError, OSError, ValueError, ArithmeticError, LookupError, MemoryError, RuntimeError
+        ) as error:  # fmt: skip
             self.build_s += time.perf_counter() - start
-            return self._failure(job, kind="build", reason=str(error))
+            return self._failure(job, kind="build", reason=str(error) or type(error).__name__)
         built = time.perf_counter()
         self.build_s += built - start
         try:
@@ -75,7 +77,7 @@ class Bench:
             request["baseline_ms"] = self._baseline(job, request)
             reply = self._ask("measure", request)
             latency = Latency(**reply["latency"])
-            conditions = self._conditions(Conditions(**reply["conditions"]))
+            conditions = Conditions(**reply["conditions"])
             energy, rate = reply["energy_mj"], job.settings.batch * 1e3 / latency.median_ms
         letter, reasons = grade(
             latency,
@@ -102,8 +104,7 @@ class Bench:
             seconds=self.options.throughput_s,
             timeout_s=self.options.timeout_s,
         )
-        conditions = self._conditions(measured.conditions)
-        return measured.latency, conditions, measured.per_s * job.settings.batch
+        return measured.latency, measured.conditions, measured.per_s * job.settings.batch
 
     def _baseline(self, job: Job, request: dict[str, Any]) -> float:
         """Return what the reference took at first, in this profile or in this session."""
@@ -135,12 +136,6 @@ class Bench:
     def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
         worker = self.workers[request["settings"]["pages"]]
         return worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
-
-    def _conditions(self, seen: Conditions) -> Conditions:
-        readings = self.preflight.readings
-        return dataclasses.replace(
-            seen, frequency_mhz=readings.frequency_mhz, temperature_c=readings.temperature_c
-        )
 
     def _what(self, job: Job) -> dict[str, Any]:
         return {

@@ -25,9 +25,11 @@ _KEPT = 1000
 class MemoryProbe:
     """Says how slow the memory is, compared with the fastest tenth of what it has seen.
 
-    To be kept for as long as one measures: a new one first has to learn what rest is.
+    To be kept for as long as one measures: a new one first has to learn what rest is. `cost_s` is
+    how long the last look at the memory took.
     """
 
+    cost_s: float = 0.0
     _array: NDArray[np.float32] | None = None
     _levels: list[float] = field(default_factory=list)
 
@@ -40,6 +42,7 @@ class MemoryProbe:
             start = seconds()
             self._array.sum()
             times.append((seconds() - start) * 1e3)
+        self.cost_s = sum(times) / 1e3
         level = float(np.median(times[_WARM_UP:]))
         self._levels = [*self._levels[1 - _KEPT :], level]
         return level

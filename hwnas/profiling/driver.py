@@ -16,21 +16,19 @@ from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
-from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.pages import check_pages
 from hwnas.profiling.privilege import available_privilege
-from hwnas.profiling.profiles import Profile, ProfileWriter, read_profile
-from hwnas.profiling.records import PAGES, Device, Header, Privilege, Record
+from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far, read_profile
+from hwnas.profiling.records import PAGES, Device, Header, Privilege
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
+from hwnas.profiling.rounds import Rounds
 
 __all__ = ["Job", "Options", "Outcome", "Progress", "Provide", "grid", "preflight", "profile"]
 
 FAILED_SHARE = 0.1
-# The least of many levels is a little below rest.
-_WORSE = 1.5
 
 
 def preflight(jobs: Sequence[Job], *, options: Options | None = None) -> machine.Preflight:
@@ -164,7 +162,7 @@ def _bench(
             versions=versions,
             folder=Path(folder),
             workers=workers,
-            baselines=_baselines(known, state.privilege),
+            baselines=_baselines(known, state.privilege, versions),
         )
 
 
@@ -174,13 +172,13 @@ def _run_all(
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    start, queue, records = time.perf_counter(), list(todo), list[Record]()
+    start, queue, rounds = time.perf_counter(), list(todo), Rounds(todo)
     for done, job in enumerate(queue, start=1):
         record = bench.record(job)
-        writer.add(record)
-        records.append(record)
-        if done == len(todo):  # by now others may have left the memory alone
-            queue += [job for job, one in zip(todo, records, strict=True) if _met(one, records)]
+        keep, once_more = rounds.take(record)
+        if keep:
+            writer.add(record)
+        queue += once_more
         if progress is not None:
             elapsed = time.perf_counter() - start
             progress(
@@ -192,18 +190,6 @@ def _run_all(
                     eta_s=elapsed / done * (len(queue) - done),
                 )
             )
-
-
-def _met(record: Record, others: Sequence[Record]) -> bool:
-    """Return whether the memory was slower beside a measurement than beside the best of others."""
-    levels = [_level(one) for one in others if one.settings.pages == record.settings.pages]
-    known = [level for level in levels if level is not None]
-    level = _level(record)
-    return level is not None and level > (1 + _WORSE * CONTENTION_LIMIT) * min(known)
-
-
-def _level(record: Record) -> float | None:
-    return None if record.latency is None else record.latency.memory_ms
 
 
 def _versions(jobs: Sequence[Job]) -> dict[str, str]:
@@ -224,14 +210,13 @@ def _header(device: Device, versions: dict[str, str], options: Options) -> Heade
 
 
 def known_profile(output: Path, fingerprint: str) -> Profile | None:
-    """Return what was measured earlier. A file that ends in its first line holds nothing.
+    """Return what was measured earlier, None if nothing was.
 
     Raises HwnasError for the profile of another device.
     """
-    if not output.exists() or b"\n" not in output.read_bytes():
-        return None
-    known = read_profile(output)
-    _check_device(known, fingerprint, str(output))
+    known = profile_so_far(output)
+    if known is not None:
+        _check_device(known, fingerprint, str(output))
     return known
 
 
@@ -259,13 +244,23 @@ def missing_jobs(jobs: Sequence[Job], known: Profile | None, options: Options) -
     return [job for key, job in unique.items() if key not in there]
 
 
-def _baselines(known: Profile | None, privilege: Privilege) -> dict[BaselineKey, float]:
-    """Return the first reference times of earlier sessions taken under the same privilege."""
+def _baselines(
+    known: Profile | None, privilege: Privilege, versions: Mapping[str, str]
+) -> dict[BaselineKey, float]:
+    """Return the first reference times of earlier sessions under the same privilege.
+
+    Another version of a runtime has another speed, which is no drift of the machine.
+    """
     found: dict[BaselineKey, float] = {}
     for record in sorted(known.measured() if known else [], key=lambda r: r.measured_at):
         latency = record.latency
         assert latency is not None
-        if latency.reference_ms and latency.privilege == privilege and record.grade in ("A", "B"):
+        if (
+            latency.reference_ms
+            and latency.privilege == privilege
+            and record.grade in ("A", "B")
+            and versions.get(record.backend) == record.backend_version
+        ):
             # Undo the drift: what is wanted is the first session's baseline.
             first = latency.reference_ms / (1 + (latency.reference_drift or 0.0))
             found.setdefault(baseline_key(record.backend, record.settings), first)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwnas.errors import HwnasError
 from hwnas.io import onnxwire
-from hwnas.profiling.backends.ort import feeds_for, open_session
+from hwnas.profiling.backends.ort import feeds_for, first_line, open_session, refusals
 from hwnas.profiling.privilege import privileged
 
 RUNTIME = "(runtime)"
@@ -53,11 +54,15 @@ def explain(model: Path, *, threads: int = 1, batch: int = 1, runs: int = 30) ->
         session = open_session(model, threads=threads, profile_prefix=f"{folder}/profile")
         plain = open_session(model, threads=threads)
         feeds = feeds_for(session, batch)
-        with privileged(threads=threads):
-            for _ in range(_WARMUP + runs):
-                session.run(None, feeds)
-            plain_ms = _median_ms(plain, feeds, runs)
-        events = json.loads(Path(session.end_profiling()).read_text())
+        try:
+            with privileged(threads=threads):
+                for _ in range(_WARMUP + runs):
+                    session.run(None, feeds)
+                plain_ms = _median_ms(plain, feeds, runs)
+        except refusals() as error:
+            reason = first_line(error)
+            raise HwnasError(f"onnxruntime cannot run {model.name}: {reason}") from error
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     kernels = [event for event in events if str(event.get("name", "")).endswith(_KERNEL)]
     per_run = len(kernels) // (_WARMUP + runs)
     table = [kernels[start : start + per_run] for start in range(0, len(kernels), per_run)]

@@ -1,22 +1,23 @@
 """One profiler at a time on a device: two would measure each other."""
 
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from hwnas.errors import UnreliableError
+from hwnas.errors import HwnasError, UnreliableError
+
+_ELSEWHERE = "let XDG_CACHE_HOME name a folder of this machine that can be written"
 
 
 @contextmanager
 def device_lock(fingerprint: str, *, folder: Path | None = None) -> Iterator[None]:
     """Hold the lock of a device; the system drops it when the process ends, however it ends."""
-    folder = folder or user_cache_path("hwnas")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"profiling-{fingerprint}.lock"
+    path = _writable(folder) / f"profiling-{fingerprint}.lock"
     owner = path.with_suffix(".owner")
     lock = FileLock(path)
     try:
@@ -27,8 +28,27 @@ def device_lock(fingerprint: str, *, folder: Path | None = None) -> Iterator[Non
             f"another profiler is measuring on this device (process {who})",
             f"wait for it, or end it; the lock is {path}",
         ) from error
+    except (OSError, NotImplementedError) as error:  # the latter: no locks on this file system
+        raise HwnasError(f"cannot lock {path}: {error}", _ELSEWHERE) from error
     try:
-        owner.write_text(str(os.getpid()))
+        with suppress(OSError):  # who it is, is only told; a full disk is no reason to stop
+            owner.write_text(str(os.getpid()))
         yield
     finally:
         lock.release()
+
+
+def _writable(folder: Path | None) -> Path:
+    """Return the folder, or else the user's own, or that of temporary files where it is not."""
+    usual = user_cache_path("hwnas")
+    choices = (usual, Path(tempfile.gettempdir()) / "hwnas") if folder is None else (folder,)
+    for choice in choices:
+        with suppress(OSError):
+            choice.mkdir(parents=True, exist_ok=True)
+            if os.access(choice, os.W_OK):
+                return choice
+    raise HwnasError(
+        "no place for the lock that keeps other profilers off; tried "
+        + ", ".join(map(str, choices)),
+        _ELSEWHERE,
+    )

@@ -1,4 +1,4 @@
-"""The machine before a measurement: what it is, and whether it is quiet enough.
+"""The machine before and during a measurement: what it is, and whether it is quiet enough.
 
 Whatever cannot be read (other systems, containers, missing drivers) is None and held against
 nobody.
@@ -8,10 +8,10 @@ import os
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeVar
 
 import psutil
 
@@ -23,6 +23,7 @@ Verdict = Literal["fine", "degraded", "refused"]
 BUSY_LIMIT = 0.10
 STEAL_LIMIT = 0.02
 HOT_C = 85.0
+T = TypeVar("T")
 _SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 
@@ -38,11 +39,15 @@ class CpuTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readings:
-    """What could be read of the machine's state. Shares are fractions of a core's time."""
+    """What could be read of the machine's state. Shares are fractions of a core's time.
+
+    `busy_by_core` is of all cores, `allowed` those that we may use (none named: all).
+    """
 
     cores: int
     load: float | None = None
     busy_by_core: tuple[float, ...] = ()
+    allowed: tuple[int, ...] = ()
     steal_share: float | None = None
     governor: str | None = None
     frequency_mhz: float | None = None
@@ -52,8 +57,8 @@ class Readings:
 
     @property
     def busy_share(self) -> float | None:
-        """The mean over the cores."""
-        return sum(self.busy_by_core) / len(self.busy_by_core) if self.busy_by_core else None
+        """The mean over the cores that we may use: a container often has few of many."""
+        return _mean_of(self.busy_by_core, self.allowed)
 
     @property
     def conditions(self) -> Conditions:
@@ -136,6 +141,7 @@ def read_machine(*, window_s: float = 0.3) -> Readings:
         cores=available_cores(),
         load=_load(),
         busy_by_core=busy,
+        allowed=tuple(allowed_cores()),
         steal_share=steal,
         governor=_governor(),
         frequency_mhz=_frequency(),
@@ -147,7 +153,7 @@ def read_machine(*, window_s: float = 0.3) -> Readings:
 
 def cpu_times() -> CpuTimes:
     """Return the cores' clocks."""
-    cores = psutil.cpu_times(percpu=True)
+    cores = _reading(lambda: psutil.cpu_times(percpu=True)) or []
     idle = [core.idle + getattr(core, "iowait", 0.0) for core in cores]
     # Guest time is contained in user time, so it must not be counted twice.
     whole = [
@@ -166,8 +172,11 @@ def shares_between(
 ) -> tuple[tuple[float, ...], float]:
     """Return the busy share of each core and the stolen share between two readings.
 
-    `own_seconds` of processor time (our own measurement) are taken off the busiest cores.
+    `own_seconds` of processor time (our own measurement) are taken off the busiest cores. Where a
+    core went off or on in between, nothing is known.
     """
+    if len(before.busy) != len(after.busy):
+        return (), 0.0
     elapsed = max(after.at - before.at, 1e-6)
     busy = [max(0.0, b - a) for a, b in zip(before.busy, after.busy, strict=True)]
     for core in sorted(range(len(busy)), key=lambda core: -busy[core]):
@@ -182,7 +191,18 @@ def shares_between(
 def conditions_since(before: CpuTimes, *, own_seconds: float) -> Conditions:
     """Return what others did since `before`; `own_seconds` of processor time were ours."""
     busy, steal = shares_between(before, cpu_times(), own_seconds=own_seconds)
-    return Conditions(load=_load(), busy_share=sum(busy) / len(busy), steal_share=steal)
+    return Conditions(
+        load=_load(),
+        busy_share=_mean_of(busy, allowed_cores()),
+        steal_share=steal if busy else None,
+        frequency_mhz=_frequency(),
+        temperature_c=_temperature(),
+    )
+
+
+def _mean_of(busy: Sequence[float], cores: Sequence[int]) -> float | None:
+    counted = [busy[core] for core in cores if core < len(busy)] or busy
+    return sum(counted) / len(counted) if counted else None
 
 
 def available_cores() -> int:
@@ -203,10 +223,11 @@ def cgroup_quota(
     """Return how many cores' worth of time the control group grants, None without a limit."""
     folders = [root, root / "cpu"]
     for line in (_text(membership) or "").splitlines():
-        _, names, path = line.split(":", 2)
+        _, names, path = [*line.split(":", 2), "", ""][:3]
         base = root if not names else root / "cpu"
         if not names or "cpu" in names.split(","):
-            folders.append(base / path.lstrip("/"))
+            inner = PurePosixPath(path.lstrip("/"))  # a group above may be the one with a limit
+            folders += [base / group for group in (inner, *inner.parents)]
     quotas = [quota for quota in map(_quota_in, folders) if quota is not None]
     return min(quotas, default=None)
 
@@ -233,13 +254,14 @@ def slug(text: str) -> str:
 
 
 def _quota_in(folder: Path) -> float | None:
-    modern = (_text(folder / "cpu.max") or "").split()
-    if len(modern) == 2 and modern[0] != "max":
-        return int(modern[0]) / int(modern[1])
-    quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
-    if quota and period and int(quota) > 0:
-        return int(quota) / int(period)
-    return None
+    limit = (_text(folder / "cpu.max") or "").split()  # cgroups of version 2, then of version 1
+    if len(limit) != 2:
+        limit = [
+            _text(folder / "cpu.cfs_quota_us") or "", _text(folder / "cpu.cfs_period_us") or ""
+        ]  # fmt: skip
+    if not all(number.isdecimal() and int(number) > 0 for number in limit):
+        return None  # "max", "-1", or nothing
+    return int(limit[0]) / int(limit[1])
 
 
 def _cpu_model() -> str:
@@ -266,8 +288,22 @@ def _text(path: Path) -> str | None:
         return None
 
 
+def _reading(read: Callable[[], T]) -> T | None:
+    """Return what `read` does, None where this system does not tell."""
+    try:
+        return read()
+    except (OSError, AttributeError, RuntimeError, ValueError, psutil.Error):
+        return None
+
+
+def _told(name: str) -> Any:  # noqa: ANN401 - psutil's own types
+    """Return what a function of psutil says; on some systems it has fewer of them."""
+    read = getattr(psutil, name, None)
+    return None if read is None else _reading(read)
+
+
 def _load() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return _reading(lambda: os.getloadavg()[0])
 
 
 def _governor() -> str | None:
@@ -275,22 +311,16 @@ def _governor() -> str | None:
 
 
 def _frequency() -> float | None:
-    try:
-        frequency = psutil.cpu_freq()
-    except (OSError, NotImplementedError, AttributeError):
-        return None
+    frequency = _told("cpu_freq")
     return float(frequency.current) if frequency and frequency.current else None
 
 
 def _temperature() -> float | None:
-    if not hasattr(psutil, "sensors_temperatures"):
-        return None
-    values = [
-        sensor.current for group in psutil.sensors_temperatures().values() for sensor in group
-    ]
+    found = _told("sensors_temperatures") or {}
+    values = [sensor.current for group in found.values() for sensor in group if sensor.current]
     return float(max(values)) if values else None
 
 
 def _on_battery() -> bool:
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    return battery is not None and not battery.power_plugged
+    battery = _told("sensors_battery")
+    return battery is not None and battery.power_plugged is False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,9 @@ DRIFT_LIMIT = 0.01
 _ROUND_MS = 5
 _FEWEST_AT_REST = 18
 _COARSE_S = 1e-5
+_LOOKS, _LOOK_S = 5, 0.05
+# Of the time between two probes of the memory to that of a probe: at most a fifth goes to probing.
+_PROBE_PAUSE = 4
 
 
 # One inference. Returns its time in ms if the device has a clock of its own, else None.
@@ -50,6 +54,25 @@ class Plan:
     preempted_ratio: float = 1.05
 
 
+@cache
+def thread_clock_step() -> float:
+    """Return the steps in which this thread's processor time is counted, in seconds.
+
+    They are looked at: some sandboxes promise nanoseconds and count ten milliseconds.
+    """
+    told = time.get_clock_info("thread_time").resolution
+    return max(told, min(_step(time.thread_time, time.perf_counter) for _ in range(_LOOKS)))
+
+
+def _step(clock: Callable[[], float], wall: Callable[[], float]) -> float:
+    """Return by how much a clock moves at once, at least; a long time if it stands still."""
+    until, before = wall() + _LOOK_S, clock()
+    while (now := clock()) == before:
+        if wall() > until:
+            return _LOOK_S
+    return now - before
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clocks:
     """Sources of seconds: the wall, this thread's and this process's processor time.
@@ -61,7 +84,7 @@ class Clocks:
     thread: Callable[[], float] = time.thread_time
     process: Callable[[], float] = time.process_time
     sleep: Callable[[float], None] = time.sleep
-    thread_step_s: float = time.get_clock_info("thread_time").resolution
+    thread_step_s: float = field(default_factory=thread_clock_step)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +287,8 @@ class _Timer:
                 self._time_reference(reference, drift, works_here)
                 since_reference = 0
             many = 1 if memory is None else plan.reference_every
-            blocks = self._stretch(run, blocks=many, runs=runs, works_here=works_here)
+            pause = max(plan.probe_every_s, _PROBE_PAUSE * memory.cost_s if memory else 0.0)
+            blocks = self._stretch(run, many, pause=pause, runs=runs, works_here=works_here)
             since_reference += len(blocks)
             after = self._excess(memory, model.clock)
             for timings in blocks:
@@ -276,10 +300,12 @@ class _Timer:
         if reference is not None:
             self._time_reference(reference, drift, works_here)
 
-    def _stretch(self, run: Run, *, blocks: int, runs: int, works_here: bool) -> list[list[Timing]]:
+    def _stretch(
+        self, run: Run, blocks: int, *, pause: float, runs: int, works_here: bool
+    ) -> list[list[Timing]]:
         """Run up to so many blocks, fewer where they take long: between probes of the memory."""
         start, done = self.clocks.wall(), list[list[Timing]]()
-        while len(done) < blocks and self.clocks.wall() - start < self.plan.probe_every_s:
+        while len(done) < blocks and self.clocks.wall() - start < pause:
             done.append(self.block(run, runs=runs, works_here=works_here))
         return done
 

@@ -8,6 +8,7 @@ measures is the same file, byte for byte, everywhere. Nothing in a pack is execu
 
 import hashlib
 import json
+import math
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -17,12 +18,13 @@ from typing import Any
 
 from hwnas.errors import FormatError
 from hwnas.io import Schema, canonical_json, onnxwire, write_atomic
-from hwnas.profiling.records import ArchJson, Settings, arch_digest
+from hwnas.profiling.records import ArchJson, Settings, arch_digest, network_of
 from hwnas.profiling.weights import Spec, describe, generate
 
 SCHEMA = Schema(name="hwnas/pack", version=1)
 _MANIFEST = "manifest.json"
 _LARGEST_ENTRY = 512 * 2**20
+_MOST_WEIGHTS = 2**29  # an ONNX file has at most 2 GB
 _MODEL_FIELDS = ("arch", "precision", "graph", "weights", "sha256")
 
 
@@ -56,15 +58,15 @@ class Pack:
 
     def find(self, arch: ArchJson, precision: str) -> PackedModel | None:
         """Return the model of an architecture and precision, None if the pack has none."""
-        wanted = arch_digest(arch)
+        wanted = network_of(arch)
         for model in self.models:
-            if model.precision == precision and arch_digest(model.arch) == wanted:
+            if model.precision == precision and network_of(model.arch) == wanted:
                 return model
         return None
 
     def archs(self) -> list[dict[str, Any]]:
         """Return the architectures in the pack, each once."""
-        return list({arch_digest(model.arch): model.arch for model in self.models}.values())
+        return list({network_of(model.arch): model.arch for model in self.models}.values())
 
 
 def write_pack(
@@ -92,21 +94,20 @@ def write_pack(
 def read_pack(path: Path) -> Pack:
     """Return the pack in `path`. Raises FormatError for damaged, foreign and newer files."""
     path = Path(path)
+    with _opened(path) as archive:
+        manifest = _read_entry(archive, _MANIFEST, path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            document = json.loads(_read_entry(archive, _MANIFEST, path))
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise FormatError(f"{path}: not a pack, or cut off ({error})") from error
-    except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
+        document = json.loads(manifest)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: the manifest is not JSON ({error})") from error
     document = SCHEMA.check(document, str(path))
-    entries = document.get("models")
+    entries, about = document.get("models"), document.get("about") or {}
     if not isinstance(entries, list) or not entries:
         raise FormatError(f"{path}: the manifest lists no models")
+    if not isinstance(about, dict):
+        raise FormatError(f"{path}: `about` in the manifest is {about!r}, expected an object")
     models = tuple(_packed_model(entry, path) for entry in entries)
-    return Pack(path=path, models=models, about=dict(document.get("about") or {}))
+    return Pack(path=path, models=models, about=about)
 
 
 def build_model(pack: Pack, model: PackedModel) -> bytes:
@@ -114,7 +115,7 @@ def build_model(pack: Pack, model: PackedModel) -> bytes:
 
     Raises FormatError if anything in it differs from what was packed.
     """
-    with zipfile.ZipFile(pack.path) as archive:
+    with _opened(pack.path) as archive:
         graph = _checked_entry(archive, model.graph, pack.path)
         recipe = _checked_entry(archive, model.weights, pack.path)
     built = _with_weights(graph, _specs(recipe, pack.path))
@@ -159,6 +160,17 @@ def stand_in(onnx: bytes) -> bytes:
     """Return the model as a device would rebuild it from a pack: same graph, generated weights."""
     graph, specs = _split(onnx)
     return _with_weights(graph, specs)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise FormatError(f"{path}: not a pack, or cut off ({error})") from error
+    except FileNotFoundError as error:
+        raise FormatError(f"{path}: no such file") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def _split(onnx: bytes) -> tuple[bytes, list[Spec]]:
@@ -213,7 +225,8 @@ def _read_entry(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
         return archive.read(name)
     except KeyError as error:
         raise FormatError(f"{path}: not a pack, there is no {name[:13]} in it") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        # A RuntimeError: encrypted, or compressed in a way that this Python does not know.
         raise FormatError(f"{path}: entry {name[:13]} is damaged ({error})") from error
 
 
@@ -236,6 +249,18 @@ def _packed_model(entry: object, path: Path) -> PackedModel:
 
 def _specs(recipe: bytes, path: Path) -> list[Spec]:
     try:
-        return [Spec(**{**item, "shape": tuple(item["shape"])}) for item in json.loads(recipe)]
-    except (TypeError, KeyError, ValueError) as error:
+        specs = [Spec(**{**item, "shape": tuple(item["shape"])}) for item in json.loads(recipe)]
+        sizes = [_size(spec) for spec in specs]
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: a weight recipe cannot be read ({error})") from error
+    if sum(sizes) > _MOST_WEIGHTS:
+        raise FormatError(f"{path}: a weight recipe asks for {sum(sizes)} numbers, too many")
+    return specs
+
+
+def _size(spec: Spec) -> int:
+    if not isinstance(spec.name, str) or not isinstance(spec.scale, int | float):
+        raise TypeError(f"name {spec.name!r}, scale {spec.scale!r}")
+    if any(type(size) is not int or size < 0 for size in (*spec.shape, spec.dtype)):
+        raise TypeError(f"shape {spec.shape!r}, type {spec.dtype!r}")
+    return math.prod(spec.shape)

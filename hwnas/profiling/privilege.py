@@ -47,7 +47,7 @@ def privileged(
     """
     with ExitStack() as undo:
         held = Held(privilege="none")
-        if "fifo" in allowed and hasattr(os, "sched_setscheduler"):
+        if "fifo" in allowed and hasattr(os, "sched_setscheduler") and _TASKS.is_dir():
             chosen = _cores(threads, cores)
             if _attempt(lambda stack: _hold_fifo(stack, chosen), undo):
                 held = Held(privilege="fifo", cores=chosen, rest_share=_rest_share())

@@ -4,7 +4,6 @@ Read, write, merge, compare and check them. A measurement that occurs twice is t
 better grade is kept, then the newer.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +83,20 @@ def read_profile(path: Path) -> Profile:
     header = header_from(content, f"{path}, line 1")
     records = [record_from(line, f"{path}, line {i}") for i, line in enumerate(lines[1:], start=2)]
     return Profile(header=header, records=best_records(records))
+
+
+def profile_so_far(path: Path) -> Profile | None:
+    """Return the profile in `path` to go on with, None if a session is yet to begin it.
+
+    A file that ends in its first line holds nothing.
+    """
+    try:
+        begun = b"\n" in Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return read_profile(path) if begun else None
 
 
 def write_profile(path: Path, profile: Profile) -> None:
@@ -179,11 +192,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError as error:
         raise FormatError(f"{path}: no such file") from error
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not text, so no profile") from error
-    except json.JSONDecodeError as error:  # pragma: no cover - read_journal explains these
-        raise FormatError(f"{path}: not JSON ({error})") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> FormatError:
+    return FormatError(f"{path}: cannot be read ({error.strerror or error})")
 
 
 def _median(record: Record) -> float:

@@ -171,6 +171,15 @@ def arch_digest(arch: ArchJson) -> str:
     return str(arch.get("digest") or digest(identity))
 
 
+def network_of(arch: ArchJson) -> str:
+    """Return the identity of a network: its architecture with the options that it states.
+
+    Options of the space (classes, channels) make another network of the same genes.
+    """
+    options = arch.get("options")
+    return arch_digest(arch) + (f"+{digest(options)[:12]}" if options else "")
+
+
 def one_of_pages(name: str) -> Pages:
     """Return the kind of pages with this name."""
     for pages in PAGES:
@@ -180,14 +189,8 @@ def one_of_pages(name: str) -> Pages:
 
 
 def record_key(arch: ArchJson, backend: str, settings: Settings) -> Key:
-    """Return the identity of a measurement that exists or is yet to be made.
-
-    Options of the space (classes, channels) that an architecture states are part of it.
-    """
-    network = arch_digest(arch)
-    if arch.get("options"):
-        network += "+" + digest(arch["options"])[:12]
-    return (network, backend, canonical_json(dataclasses.asdict(settings)))
+    """Return the identity of a measurement that exists or is yet to be made."""
+    return (network_of(arch), backend, canonical_json(dataclasses.asdict(settings)))
 
 
 def record_json(record: Record) -> dict[str, Any]:
@@ -236,8 +239,8 @@ def _latency_problems(latency: Latency) -> list[str]:
         problems.append(f"latency.n: is {latency.n}, there are {len(latency.samples_ms)} samples")
     elif min(latency.samples_ms) < 0:
         problems.append("latency.samples_ms: a time is negative")
-    elif not (0 <= latency.median_ms <= latency.p99_ms * (1 + 1e-9)):
-        problems.append("latency.median_ms: is above p99_ms or negative")
+    elif not (0 < latency.median_ms <= latency.p99_ms * (1 + 1e-9)):
+        problems.append("latency.median_ms: is above p99_ms or not positive")
     elif not (
         min(latency.samples_ms) * 0.999
         <= latency.median_ms * latency.scale
@@ -276,3 +279,5 @@ def _checked(adapter: "TypeAdapter[T]", document: dict[str, Any], origin: str) -
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "record"
         raise FormatError(f"{origin}: {place}: {first['msg']}") from error
+    except ValueError as error:  # NaN or infinite numbers, which are no JSON
+        raise FormatError(f"{origin}: {error}") from error

@@ -76,6 +76,8 @@ class RemoteWorker:
             process.stdin.close()
 
     def _running(self) -> "subprocess.Popen[str]":
+        if self._process is not None and self._process.poll() is not None:
+            self.stop()  # it died with nothing to do: no fault of what is asked now
         if self._process is None:
             self._errors.seek(0)
             self._errors.truncate()
@@ -94,6 +96,8 @@ class RemoteWorker:
         self._errors.seek(0)
         words = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
         ending = f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        if ending.endswith("SIGKILL"):
+            ending += ", perhaps memory ran out"
         last = f": {words[-1][:300]}" if words else ""
         return WorkerError("crash", f"the measuring process died ({ending}){last}")
 

@@ -6,6 +6,7 @@ are answered; any other ends the process, and whoever asked reads the last words
 
 import ctypes
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -93,6 +94,8 @@ class _Worker:
         """Run the model a few times in this process, which should be fresh."""
         source_backend = backend(request["backend"])
         source_backend.version()
+        if source_backend.takes == "module":
+            importlib.import_module("torch")  # part of the process, not of the model
         before = psutil.Process().memory_info().rss
         session = _open(request)
         for _ in range(3):

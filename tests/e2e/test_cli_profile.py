@@ -154,7 +154,7 @@ def test_a_second_profiler_is_kept_off(run, tmp_path):
 
 def test_too_many_failures_fail_at_the_end_and_can_be_tried_again(run, run_json, tmp_path):
     asked = (*NANO, "-n", "2", "-o", "p.jsonl", *QUICK)
-    child = run(*asked, "--timeout", "0.001", code=1)
+    child = run(*asked, "--timeout", "0.002", "--max-seconds", "0.0005", code=1)
     assert "2 of 2 measurements failed" in child.stderr
     assert child.stderr.count("failed (timeout)") == 2
     assert len(read_profile(tmp_path / "p.jsonl").failed()) == 2
@@ -248,6 +248,29 @@ def test_profiles_are_listed_and_shown(run, run_json, measured):
     assert run("profiles", "list", "nowhere", code=1).stderr.startswith("error: nowhere")
 
 
+def test_names_that_the_terminal_has_no_letters_for_are_shown(measured):
+    lines = measured.read_text().splitlines()
+    header = json.loads(lines[0])
+    header["note"] = "Gerät 日"
+    measured.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+    child = subprocess.run(
+        [sys.executable, "-m", "hwnas", "profiles", "show", str(measured)],
+        capture_output=True, encoding="iso8859-1", check=False,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
+    )  # fmt: skip
+    assert (child.returncode, child.stderr) == (0, "")
+    assert "Gerät \\u65e5" in child.stdout
+
+
+def test_huge_pages_are_told_apart(run, measured):
+    edit_settings = json.loads(measured.read_text().splitlines()[1])
+    edit_settings["settings"]["pages"] = "huge"
+    with measured.open("a") as file:
+        file.write(json.dumps(edit_settings) + "\n")
+    for shown in (("show", "p.jsonl", "--all"), ("diff", "p.jsonl", "p.jsonl")):
+        assert "fp32, huge pages" in run("profiles", *shown).stdout
+
+
 def edit(path, target, change):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines[1:]:
@@ -308,6 +331,13 @@ def test_devices_are_compared_but_not_merged(run, run_json, measured, tmp_path):
         (["profile", "--run", "."], "not a run folder"),
         (["profile", "--explain", "smallest"], "of which space?"),
         (["profile", "a.pack", "--archs", "b.json"], "both a pack"),
+        (["profile", "--space", "nano", "--timeout", "nan"], "'nan'; accepted: seconds"),
+        (["profile", "--space", "nano", "--timeout", "inf"], "'inf'; accepted: seconds"),
+        (["profile", "--space", "nano", "--max-seconds", "-1"], "'-1'; accepted: seconds"),
+        (["profile", "--space", "nano", "--max-seconds", "60"], "a longer timeout"),
+        ([*NANO, "--explain", "largest", "--backend", "openvino"], "accepted: onnxruntime"),
+        ([*NANO, "--explain", "largest", "--precision", "bf16"], "has no precision 'bf16'"),
+        ([*NANO, "--explain", "largest", "--pages", "huge"], "accepted: default"),
     ],
 )
 def test_requests_that_make_no_sense(run, arguments, told):

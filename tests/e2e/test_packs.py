@@ -1,5 +1,6 @@
 """Packs, from the workstation to the device, and where a model's time goes."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -90,6 +91,8 @@ def in_manifest(change):
         (in_manifest(lambda d: d.update(models=[])), "no models"),
         (in_manifest(lambda d: d["models"][0].pop("graph")), "other fields"),
         (in_manifest(lambda d: d["models"][0].update(arch=3)), "wrong type"),
+        (in_manifest(lambda d: d.update(about=["x"])), "expected an object"),
+        (lambda name, content: b"[" * 100_000 if "json" in name else content, "not JSON"),
         (in_manifest(lambda d: d["models"][0].update(sha256="0" * 64)), "expected 000000000000"),
         (lambda name, content: content if "json" in name else content + b" ", "SHA-256 differs"),
         (lambda name, content: content if "json" in name else None, "there is no"),
@@ -100,6 +103,61 @@ def test_damaged_foreign_and_newer_packs_are_refused(pack_path, change, words):
     rewrite(pack_path, change)
     with pytest.raises(FormatError, match=words):
         check_pack(read_pack(pack_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda spec: spec.update(shape=[10**12]), "too many"),
+        (lambda spec: spec.update(shape=["a"]), "cannot be read"),
+        (lambda spec: spec.update(shape=[-4]), "cannot be read"),
+        (lambda spec: spec.update(shape=3), "cannot be read"),
+        (lambda spec: spec.update(scale="wide"), "cannot be read"),
+        (lambda spec: spec.update(name=None), "cannot be read"),
+        (lambda spec: spec.update(rule="ones"), "unknown rule"),
+        (lambda spec: spec.update(more=1), "cannot be read"),
+        (lambda spec: spec.update(dtype=99), "is rebuilt as"),
+    ],
+)
+def test_recipes_of_a_forger_are_refused(pack_path, change, words):
+    model = read_pack(pack_path).models[0]
+    with zipfile.ZipFile(pack_path, "a") as archive:
+        recipe = json.loads(archive.read(model.weights))
+        change(recipe[0])
+        content = json.dumps(recipe).encode()
+        name = hashlib.sha256(content).hexdigest()
+        archive.writestr(name, content)
+    rewrite(pack_path, in_manifest(lambda d: d["models"][0].update(weights=name)))
+    with pytest.raises(FormatError, match=words):
+        check_pack(read_pack(pack_path))
+
+
+def test_a_pack_that_is_replaced_meanwhile_is_explained(pack_path):
+    provider = PackProvider(read_pack(pack_path))
+    pack_path.write_bytes(pack_path.read_bytes()[:300])
+    with pytest.raises(FormatError, match="cut off"):
+        provider(ARCHS[0], Settings())
+    pack_path.unlink()
+    with pytest.raises(FormatError, match="no such file"):
+        provider(ARCHS[0], Settings())
+
+
+def test_a_pack_cut_anywhere_is_refused(pack_path):
+    content = pack_path.read_bytes()
+    for length in range(0, len(content), 97):
+        pack_path.write_bytes(content[:length])
+        with pytest.raises(FormatError):
+            check_pack(read_pack(pack_path))
+
+
+def test_options_make_other_models_of_one_architecture(tmp_path):
+    few, many = ({**ARCHS[0], "options": {"classes": classes}} for classes in (2, 300))
+    models = [Model(arch=few, onnx=conv_stack(width=8)), Model(arch=many, onnx=conv_stack(width=9))]
+    write_pack(tmp_path / "o.pack", models)
+    provider = PackProvider(read_pack(tmp_path / "o.pack"))
+    assert read_pack(tmp_path / "o.pack").archs() == [few, many]
+    assert provider(few, Settings()) == stand_in(models[0].onnx)
+    assert provider(many, Settings()) == stand_in(models[1].onnx)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"hello"])

@@ -17,10 +17,13 @@ from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import (
     check_profile,
     read_profile,
+    write_profile,
 )
+from hwnas.profiling.remote import RemoteWorker
 from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
 from hwnas.testing.onnx_models import provide_toy as provide
 from hwnas.testing.onnx_models import toy_arch as arch
+from hwnas.testing.onnx_models import write_conv_stack
 
 
 def with_changes(options, **changes):
@@ -260,6 +263,7 @@ def test_kill_and_resume_measures_only_what_is_missing(tmp_path, options):
 def test_a_torn_line_costs_one_measurement(tmp_path, options):
     path = tmp_path / "p.jsonl"
     profile(grid(ARCHS[:2]), provide=provide, output=path, options=options)
+    write_profile(path, read_profile(path))  # one line each, also for what was measured twice
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.warns(UserWarning, match="not written whole"):
         outcome = profile(grid(ARCHS[:2]), provide=provide, output=path, options=options)
@@ -274,3 +278,25 @@ def test_a_torn_header_is_written_again(tmp_path, options, size):
     path.write_bytes(path.read_bytes()[:size])
     profile(grid(ARCHS[:1]), provide=provide, output=path, options=options)
     assert len(read_profile(path).measured()) == 1
+
+
+def test_a_worker_that_died_idle_costs_nothing(tmp_path, options):
+    path = write_conv_stack(tmp_path / "m.onnx", width=8)
+    request = {
+        "op": "memory", "backend": "onnxruntime", "settings": {}, "model": {"path": str(path)}
+    }  # fmt: skip
+    with RemoteWorker() as worker:
+        before = worker.ask(request, timeout_s=120)
+        (process,) = [
+            child for child in psutil.Process().children() if "worker" in " ".join(child.cmdline())
+        ]
+        process.kill()
+        process.wait(timeout=30) if process.is_running() else None
+        assert set(worker.ask(request, timeout_s=120)) == set(before)
+
+
+def test_a_profile_that_cannot_be_read_or_written_is_explained(tmp_path, options):
+    for place in (tmp_path, tmp_path / "file" / "p.jsonl"):
+        (tmp_path / "file").touch()
+        with pytest.raises(HwnasError, match=r"cannot be read|cannot write"):
+            profile(grid(ARCHS[:1]), provide=provide, output=place, options=options)

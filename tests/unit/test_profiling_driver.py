@@ -2,15 +2,18 @@ import dataclasses
 
 import pytest
 
+from hwnas.profiling.bench import Bench
 from hwnas.profiling.driver import _baselines as baselines
 from hwnas.profiling.driver import _run_all as run_all
 from hwnas.profiling.driver import grid, preflight
 from hwnas.profiling.driver import missing_jobs as missing
 from hwnas.profiling.jobs import Job, Options
 from hwnas.profiling.profiles import Profile, best_records
-from hwnas.profiling.records import Device, Header, Latency, Record, Settings
+from hwnas.profiling.records import Device, Failure, Header, Latency, Record, Settings
+from hwnas.profiling.rounds import Rounds
 
 ARCHS = [{"space": "toy", "genes": {"d": d}, "digest": str(d)} for d in range(3)]
+VERSIONS = {"onnxruntime": "1", "openvino": "1"}
 
 
 def test_the_grid_is_every_combination_once():
@@ -68,7 +71,7 @@ def record(number, **changes):
 def test_a_resumed_profile_keeps_its_first_baseline():
     early = record(0, measured_at=1.0, reference_ms=1.02, reference_drift=0.02)
     late = record(1, measured_at=2.0, reference_ms=2.0, reference_drift=1.0)
-    found = baselines(profile_of(late, early), "fifo")
+    found = baselines(profile_of(late, early), "fifo", VERSIONS)
     assert found == {("onnxruntime", 1, "default"): pytest.approx(1.0)}
 
 
@@ -77,11 +80,16 @@ def test_a_resumed_profile_keeps_its_first_baseline():
     [{"grade": "C"}, {"privilege": "none"}, {"reference_ms": None}, {"backend": "openvino"}],
 )
 def test_baselines_are_not_taken_from_other_conditions(changes):
-    assert ("onnxruntime", 1, "default") not in baselines(profile_of(record(0, **changes)), "fifo")
+    found = baselines(profile_of(record(0, **changes)), "fifo", VERSIONS)
+    assert ("onnxruntime", 1, "default") not in found
+
+
+def test_another_version_of_the_runtime_is_no_drift():
+    assert baselines(profile_of(record(0)), "fifo", {"onnxruntime": "2"}) == {}
 
 
 def test_a_new_profile_has_no_baseline():
-    assert baselines(None, "fifo") == {}
+    assert baselines(None, "fifo", VERSIONS) == {}
 
 
 def test_what_is_graded_so_or_worse_is_measured_again():
@@ -92,25 +100,54 @@ def test_what_is_graded_so_or_worse_is_measured_again():
     assert [job.arch for job in missing(jobs, known, Options(again="D"))] == ARCHS[2:]
 
 
-def test_what_met_a_slower_memory_than_others_is_measured_once_more():
-    levels = {"0": [1.1, 1.0], "1": [1.0], "2": [1.02]}
+@pytest.mark.parametrize("second", [1.0, 1.1, 1.2, None])
+def test_what_met_a_slower_memory_than_others_is_measured_once_more(second):
+    levels = {"0": [1.1, second], "1": [1.0], "2": [1.02]}
     jobs = [Job(arch=arch, backend="onnxruntime", settings=Settings()) for arch in ARCHS[:3]]
     names = {job.key: str(i) for i, job in enumerate(jobs)}
-    asked, told = [], []
+    asked, written = [], []
 
     class FakeBench:
         def record(self, job):
             name = names[job.key]
             asked.append(name)
-            number = int(name)
-            return record(number, memory_ms=levels[name].pop(0))
+            level = levels[name].pop(0)
+            measured = record(int(name), memory_ms=level)
+            failure = Failure(kind="timeout", reason="no result")
+            return measured if level else dataclasses.replace(
+                measured, latency=None, grade=None, failure=failure
+            )  # fmt: skip
 
     class Written:
         def add(self, one):
-            told.append(one)
+            written.append(one)
 
     steps = []
     run_all(jobs, FakeBench(), Written(), steps.append)
     assert asked == ["0", "1", "2", "0"]
-    assert len(told) == 4
+    # What is worse than what is there already is not written.
+    assert len(written) == (4 if second in (1.0, 1.1) else 3)
     assert [(step.done, step.total) for step in steps] == [(1, 3), (2, 3), (3, 4), (4, 4)]
+
+
+def test_levels_of_other_pages_are_not_compared():
+    jobs = grid(ARCHS[:1], pages=["default", "huge"])
+    rounds = Rounds(jobs)
+    huge = dataclasses.replace(record(0, memory_ms=0.5), settings=jobs[1].settings)
+    assert rounds.take(record(0, memory_ms=1.0)) == (True, [])
+    assert rounds.take(huge) == (True, [])
+    assert rounds.measured == 2
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("no such operator"), OSError(28)])
+def test_whatever_keeps_a_model_from_being_built_is_recorded(tmp_path, error):
+    def fails(arch, settings):
+        raise error
+
+    bench = Bench(
+        provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
+        folder=tmp_path, workers={}, baselines={},
+    )  # fmt: skip
+    found = bench.record(grid(ARCHS)[0])
+    assert found.failure.kind == "build"
+    assert found.failure.reason in ("MemoryError", "no such operator", "28")

@@ -1,8 +1,13 @@
 import dataclasses
 import os
+import tempfile
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
+from hwnas.errors import HwnasError
+from hwnas.profiling import locks, machine
 from hwnas.profiling.machine import (
     CpuTimes,
     Readings,
@@ -219,3 +224,78 @@ def test_trying_does_not_change_anything():
     before = scheduling()
     assert available_privilege() in ("fifo", "autogroup", "none")
     assert scheduling() == before
+
+
+def test_only_the_cores_that_we_may_use_count():
+    # Others' work on other cores of the host, and our own two cores busy among idle ones.
+    host = state(cores=2, busy_by_core=(0.9, 0.9, 0.9, 0.0, 0.0, 0.9), allowed=(3, 4))
+    assert judge(host, privilege="none").verdict == "fine"
+    host = state(cores=2, busy_by_core=(0.0,) * 62 + (0.9, 0.9), allowed=(62, 63))
+    assert judge(host, privilege="none").verdict == "refused"
+
+
+def test_a_core_that_went_off_in_between_leaves_the_shares_unknown(monkeypatch):
+    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=(12.0,), steal=0.4, total=48.0, at=104.0)
+    assert shares_between(before, after) == ((), 0.0)
+    monkeypatch.setattr(machine, "cpu_times", lambda: after)
+    found = conditions_since(before, own_seconds=0.0)
+    assert (found.busy_share, found.steal_share) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(), NotImplementedError(), FileNotFoundError(), AttributeError()]
+)
+def test_what_a_system_does_not_tell_is_unknown(monkeypatch, error):
+    def refuse(*_, **__):
+        raise error
+
+    for name in ("cpu_times", "cpu_freq", "sensors_temperatures", "sensors_battery"):
+        monkeypatch.setattr(psutil, name, refuse, raising=False)
+    monkeypatch.setattr(os, "getloadavg", refuse, raising=False)
+    found = machine.read_machine(window_s=0.0)
+    assert found.busy_share is found.frequency_mhz is found.temperature_c is found.load is None
+    assert not found.on_battery
+    conditions_since(cpu_times(), own_seconds=1.0)
+
+
+def test_the_conditions_of_a_record_are_those_of_its_time(monkeypatch):
+    now = {"temperature": 50.0}
+    sensor = SimpleNamespace
+    monkeypatch.setattr(
+        psutil, "sensors_temperatures",
+        lambda: {"cpu": [sensor(current=now["temperature"]), sensor(current=None)]}, raising=False,
+    )  # fmt: skip
+    before = cpu_times()
+    assert conditions_since(before, own_seconds=0.0).temperature_c == 50.0
+    now["temperature"] = 80.0
+    assert conditions_since(before, own_seconds=0.0).temperature_c == 80.0
+
+
+def test_the_limit_of_a_group_above_counts(tmp_path):
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/pods/one/main\ngarbage\n")
+    inner = tmp_path / "fs" / "pods" / "one" / "main"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000\n")
+    (inner.parent / "cpu.max").write_text("50000 100000\n")
+    (inner.parent.parent / "cpu.max").write_text("400000 100000\n")
+    assert cgroup_quota(tmp_path / "fs", membership) == 0.5
+    (inner.parent / "cpu.max").write_text("??? 100000\n")
+    assert cgroup_quota(tmp_path / "fs", membership) == 4.0
+
+
+def test_the_lock_finds_another_place_where_the_usual_one_cannot_be_written(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    usual = tmp_path / "file" / "hwnas"  # no folder can be made in a file, even by root
+    monkeypatch.setattr(locks, "user_cache_path", lambda _: usual)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with (
+        locks.device_lock("f"),
+        pytest.raises(HwnasError, match="another profiler"),
+        locks.device_lock("f"),
+    ):
+        pass
+    monkeypatch.setattr(tempfile, "tempdir", str(usual))
+    with pytest.raises(HwnasError, match="no place for the lock"), locks.device_lock("f"):
+        pass

@@ -3,7 +3,8 @@
 import pytest
 
 from hwnas.profiling.contention import MemoryProbe
-from hwnas.profiling.measure import Clocks, Plan, measure
+from hwnas.profiling.measure import Clocks, Plan, measure, thread_clock_step
+from hwnas.profiling.measure import _step as step
 
 
 class Machine:
@@ -121,6 +122,18 @@ def test_a_coarse_processor_clock_is_not_used(machine):
     assert result.clock == "wall"
 
 
+def test_the_steps_of_a_clock_are_looked_at():
+    now = [0.0]
+
+    def wall():
+        now[0] += 1e-4
+        return now[0]
+
+    assert step(lambda: int(wall() / 0.01) * 0.01, wall) == pytest.approx(0.01)
+    assert step(lambda: 3.0, wall) > 0.01
+    assert 0 < thread_clock_step() < 1.0
+
+
 def test_a_device_with_its_own_clock_is_believed(machine):
     inner = machine.model("m", 5.0)
 
@@ -220,6 +233,20 @@ def test_a_short_model_does_not_wait_long_for_the_memory(machine):
     result = measure(run, clock="wall", memory=Neighbour(0.2), clocks=machine.clocks())
     assert machine.wall < 0.5
     assert result.n >= 900
+
+
+def test_slow_probes_are_far_between(machine):
+    class Slow(Neighbour):
+        def excess(self, seconds):
+            machine.wall += 0.1
+            machine.log.append("p")
+            self.cost_s = 0.1
+            return super().excess(seconds)
+
+    run = machine.model("m", jitter(5.0))
+    measure(run, clock="wall", memory=Slow(0.0), clocks=machine.clocks())
+    runs = [len(part) for part in "".join(machine.log).split("p")[1:-1]]
+    assert set(runs) == {50}  # five blocks between two probes, not one as beside a fast probe
 
 
 def test_the_probe_compares_with_the_fastest_it_has_seen():

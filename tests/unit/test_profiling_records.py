@@ -9,6 +9,7 @@ from hwnas.profiling.records import (
     Record,
     Settings,
     arch_digest,
+    network_of,
     record_from,
     record_json,
     record_key,
@@ -113,3 +114,24 @@ def test_rank_prefers_grade_then_time():
     assert record(grade="B", measured_at=2).rank > record(grade="B", measured_at=1).rank
     failed = record(latency=None, grade=None, failure=Failure(kind="error", reason="r"))
     assert record(grade="D", measured_at=1).rank > failed.rank
+
+
+def test_options_make_another_network():
+    genes = {"space": "toy", "genes": {"d": 1}}
+    ten, two = {**genes, "options": {"classes": 10}}, {**genes, "options": {"classes": 2}}
+    assert len({network_of(arch) for arch in (genes, ten, two)}) == 3
+    assert network_of(genes) == arch_digest(genes)
+    assert record_key(ten, "b", Settings())[0] == network_of(ten)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_refused_with_the_place(value):
+    document = record_json(record())
+    document["latency"]["median_ms"] = value
+    with pytest.raises(FormatError, match=r"^p, line 2: "):
+        record_from(document, "p, line 2")
+
+
+def test_no_time_at_all_is_no_measurement():
+    with pytest.raises(FormatError, match="not positive"):
+        record_from(record_json(record(latency=latency(samples_ms=[0.0] * 3, median_ms=0.0))), "p")

@@ -1,7 +1,6 @@
 """OpenVINO on the CPU, in float32 or with the bf16 hint."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from hwnas.errors import HwnasError
@@ -29,7 +28,11 @@ class OpenVino:
 
     def missing(self) -> str | None:
         """Return why it cannot be used here, None if it can."""
-        return None if find_spec("openvino") else "openvino is not installed"
+        try:
+            import openvino  # noqa: F401 - whether it works
+        except ImportError as error:
+            return f"openvino cannot be imported ({error})"
+        return None
 
     def version(self) -> str:
         """Return the runtime's version."""
