@@ -9,6 +9,8 @@ from pathlib import Path
 
 from hwnas.errors import HwnasError
 
+_WINDOWS = os.name == "nt"
+
 
 def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> None:
     """Write `path`: its old content stays until the new one is complete and on disk.
@@ -67,7 +69,9 @@ def _umask() -> int:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    if _WINDOWS and path.is_dir():
+        return  # folders cannot be opened there, and files only be synced by who may write
+    handle = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hwnas.errors import FormatError, HwnasError
 from hwnas.io import (
     Journal,
     Schema,
+    atomic,
     canonical_json,
     digest,
     read_journal,
@@ -161,3 +163,28 @@ def test_tensors_keep_values_and_metadata(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(FormatError, match="not a complete safetensors file"):
         read_tensors(path)
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a": \xff}'])
+def test_no_line_of_a_journal_is_a_crash(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "j.jsonl").write_bytes(b"{}\n" + line + b"\n")
+    with pytest.raises(FormatError, match="line 2: not JSON"):
+        read_journal(tmp_path / "j.jsonl")
+    (tmp_path / "d.json").write_bytes(line)
+    with pytest.raises(FormatError, match="not JSON"):
+        read_json(tmp_path / "d.json", Schema(name="s", version=1))
+
+
+def test_where_folders_cannot_be_opened_files_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_as_windows_does(path: Path, flags: int, *rest: int) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, *rest)
+
+    real = os.open
+    monkeypatch.setattr(atomic, "_WINDOWS", True)
+    monkeypatch.setattr(os, "open", open_as_windows_does)
+    write_atomic(tmp_path / "a" / "b.txt", "text")
+    assert (tmp_path / "a" / "b.txt").read_text() == "text"
