@@ -142,7 +142,7 @@ def _providers(packages: list[dict[str, Any]]) -> list[str]:
 
 _VERDICTS = {
     "fine": "yes",
-    "degraded": "yes, graded accordingly",
+    "degraded": "yes, but with worse grades",
     "refused": "no (or with --force, graded so)",
 }
 

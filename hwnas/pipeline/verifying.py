@@ -270,12 +270,14 @@ def _ranked(
             "more measurements for `hwnas fit` would help",
         )
     best = max(kept, key=lambda entry: entry.measured[ACCURACY])
-    from_record = f", {known} of them for the accuracy on record" if known else ""
+    whole = len(kept) == len(tried)
+    those = f"{len(tried)} verified" if whole else f"the {len(kept)} that keep the budget"
+    rest = "all within the budget" if whole else f"of {len(tried)} verified"
+    from_record = f"; {known} of these for the accuracy on record" if known else ""
     return replace(
         answer,
         recommended=places[_key(best)],
-        reason=f"the most accurate as measured of the {len(kept)} that keep the budget, of "
-        f"{len(tried)} verified{from_record}",
+        reason=f"the most accurate as measured of {those}, {rest}{from_record}",
     )
 
 

@@ -118,15 +118,21 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
         baselines = baselines_for(material.run, material.space, front, name)
         view = view_of(material, front, name, baselines)
         shown |= dict.fromkeys(spot.index for spot in view.spots)
-        blocks += [Paragraph(text=_sentences(view, front)), _figure(view)]
+        blocks.append(Paragraph(text=_sentences(view, front)))
+        if view.landmarks:
+            blocks.append(Paragraph(text=known.sentence(view)))
+        blocks.append(_figure(view))
+        if name == names[0]:
+            blocks.append(Panel())
         if view.landmarks:
             blocks.append(known.table(view))
-    if not names:
+    if names:
+        title = f"Accuracy against {what(names[0]).partition(' on ')[0]}"
+    else:
         shown = dict.fromkeys(range(min(len(front.choices), 300)))
         title = "The front"
-    else:
-        title = f"Accuracy against {what(names[0]).partition(' on ')[0]}"
-    blocks += [Panel(), _table(front, list(shown))]
+        blocks.append(Panel())
+    blocks.append(_table(front, list(shown)))
     return Section(anchor=FRONT, title=title, blocks=tuple(blocks)), list(shown)
 
 
@@ -183,7 +189,6 @@ def _sentences(view: View, front: Front) -> str:
         text += _against(view)
     if view.delivered:
         text += f"Diamonds are {plural(len(view.delivered), 'subnet')} built and measured. "
-    text += known.sentence(view)
     if view.left_out:
         text += f"{plural(view.left_out, 'subnet')} in between are not drawn. "
     return text.strip()

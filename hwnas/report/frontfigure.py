@@ -254,15 +254,19 @@ def _budget_labels(view: View, box: Box, x: Scale, *, narrow: bool) -> list[Labe
 
 
 def _recommended_labels(view: View, x: Scale, y: Scale) -> list[Label]:
-    seen: dict[int, Spot] = {spot.index: spot for _, spot in view.recommended}
+    """Return a label for each recommended choice, at what was measured of it if anything was."""
+    seen: dict[str, tuple[float, float]] = {
+        spot.digest: (spot.x.mean, spot.y.mean) for _, spot in view.recommended
+    }
+    seen |= {found.digest: (found.x, found.y) for found in view.delivered if found.digest in seen}
     return [
         Label(
-            text=f"{percent(spot.y.mean)}, {quantity(view.x_name, spot.x.mean)}",
-            x=x(spot.x.mean),
-            y=y(spot.y.mean),
+            text=f"{percent(accuracy)}, {quantity(view.x_name, cost)}",
+            x=x(cost),
+            y=y(accuracy),
             look="best-text",
         )
-        for spot in seen.values()
+        for cost, accuracy in seen.values()
     ]
 
 

@@ -69,12 +69,13 @@ def sentence(view: View) -> str:
         return ""
     if shown < total:
         where = f"Squares are {shown} of {total} other networks, trained by the same recipe; "
-        where += "the rest lies outside of the figure. "
+        rest = "the other one lies" if total == shown + 1 else "the others lie"
+        where += f"{rest} outside of the figure. "
     elif total > 1:
         where = f"Squares are {total} other networks, trained by the same recipe. "
     else:
         where = "The square is another network, trained by the same recipe. "
-    return f"{where}{_verdict(view)} "
+    return f"{where}{_verdict(view)}"
 
 
 def _verdict(view: View) -> str:

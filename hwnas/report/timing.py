@@ -62,7 +62,7 @@ def _explained(explained: Explained) -> list[Block]:
         f"Subnet {short(explained.digest)} ({count(explained.macs)} MACs) takes "
         f"{milliseconds(found.total_ms)} on {explained.device} ({explained.backend}, "
         f"{how.form}, {plural(how.threads, 'thread')}, batch {how.batch}). "
-        f"Most of it is in {top}."
+        f"The largest parts are {top}."
     )
     return [Paragraph(text=text), _bars(explained)]
 
