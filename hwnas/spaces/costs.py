@@ -5,7 +5,8 @@ met and kept. The costs of n architectures are then one gather per part.
 """
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ CONVENTION = (
     "MACs: multiply-accumulates of convolutions, linears and attention products, nothing else"
 )
 _DENSE_LIMIT = 1 << 20
+_MOST_NUMBERED = 1 << 62
 
 
 class Costs:
@@ -96,11 +98,14 @@ class _PartTable:
         self._space = space
         self._columns = [space.columns[gene] for gene in part.genes]
         sizes = [int(space.cardinalities[column]) for column in self._columns]
-        self._strides = np.array([*np.cumprod([1, *sizes[:-1]])][: len(sizes)], np.int64)
-        self._combinations = int(np.prod(sizes, dtype=object)) if sizes else 1
-        dense = self._combinations <= _DENSE_LIMIT
-        self._row_of = np.full(self._combinations, -1, np.int64) if dense else None
-        self._known: dict[int, int] = {}
+        strides = [prod(sizes[:place]) for place in range(len(sizes))]
+        combinations = prod(sizes)
+        # The number of a combination has to fit an integer; a part that has more of them is known
+        # by the choices themselves.
+        self._strides = np.array(strides, np.int64) if combinations <= _MOST_NUMBERED else None
+        dense = combinations <= _DENSE_LIMIT
+        self._row_of = np.full(combinations, -1, np.int64) if dense else None
+        self._known: dict[int | bytes, int] = {}
         self.values = np.zeros((0, len(METRICS), len(KINDS)), np.int64)
         self.totals = np.zeros((0, len(METRICS)), np.int64)
         self.layers = np.zeros(0, np.int64)
@@ -108,7 +113,7 @@ class _PartTable:
     def rows(self, codes: Counts) -> Counts:
         """Return the table row of each architecture, adding rows that are missing."""
         chosen = codes[:, self._columns]
-        combination = chosen @ self._strides if self._columns else np.zeros(len(codes), np.int64)
+        combination = self._combination(chosen)
         if self._row_of is not None:
             rows: Counts = self._row_of[combination]
             if (rows < 0).any():
@@ -120,7 +125,14 @@ class _PartTable:
         self._add(chosen[first[new]], distinct[new])
         return np.array([self._known[key] for key in distinct.tolist()], np.int64)[inverse]
 
-    def _add(self, chosen: Counts, combination: Counts) -> None:
+    def _combination(self, chosen: Counts) -> NDArray[Any]:
+        """Return what tells each row of choices from others: a number, or else its bytes."""
+        if self._strides is not None:
+            return chosen @ self._strides
+        rows = np.ascontiguousarray(chosen, np.int64)
+        return rows.view(f"V{rows.shape[1] * rows.itemsize}").reshape(-1)
+
+    def _add(self, chosen: Counts, combination: NDArray[Any]) -> None:
         distinct, first = np.unique(combination, return_index=True)
         if not len(distinct):
             return

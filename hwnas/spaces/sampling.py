@@ -9,7 +9,6 @@ again, so the bounds hold exactly while the genes stay as random as the bounds a
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from itertools import count as naturals
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,9 +62,7 @@ def within(
     tilted = _tilted(space, metric)
     found: list[Codes] = []
     missing = n
-    for attempt in naturals():
-        if attempt == _MOST_ROUNDS:
-            raise _nothing_found(space, bounds)
+    for _ in range(_MOST_ROUNDS):
         targets = rng.uniform(low, high, max(256, 4 * missing))
         codes = space.canonical(tilted.draw(targets, rng))
         costs = space.cost(codes)
@@ -73,16 +70,12 @@ def within(
         for name, (least, most) in bounds.items():
             values = getattr(costs, name)
             inside &= (values >= least) & (values <= most)
-        accepted = _evenly(codes[inside], missing, rng)
-        found.append(accepted)
-        missing -= len(accepted)
+        accepted = codes[inside]
+        found.append(accepted[rng.permutation(len(accepted))[:missing]])
+        missing -= len(found[-1])
         if missing <= 0:
             return np.concatenate(found)
-    raise AssertionError("unreachable")
-
-
-def _evenly(codes: "Codes", wanted: int, rng: np.random.Generator) -> "Codes":
-    return codes[rng.permutation(len(codes))[:wanted]]
+    raise _nothing_found(space, bounds)
 
 
 def _reachable(
@@ -147,7 +140,8 @@ class _Tilted:
         rng = np.random.default_rng(0)
         codes = uniform(space, _FIT_ROWS, rng)
         values = getattr(space.cost(codes), metric).astype(float)
-        self._effects = _additive_effects(space, codes, (values - values.mean()) / values.std())
+        spread = values.std() or 1.0  # where all cost the same, there is nothing to tilt
+        self._effects = _additive_effects(space, codes, (values - values.mean()) / spread)
         means = [self._mean_cost(space, metric, tilt, rng) for tilt in _TILTS]
         self._means = np.maximum.accumulate(np.array(means))
 

@@ -50,8 +50,9 @@ class Space:
 
     `genes`: name -> accepted values, smallest first; a gene stands after the one it requires.
     `requires`: when a gene matters. `parts`: the network, in order. `picks`: how a smaller axis
-    takes its entries from the shared one, by axis (default: the first entries). `options`: what
-    the space was declared with (classes, input channels); they are no choices of the search.
+    takes its entries from the shared one, by axis (default: the first entries). `side`: that of
+    the images, or the gene that decides it. `options`: what the space was declared with (a space
+    with networks: at least `classes` and `channels`); they are no choices of the search.
     """
 
     name: str
@@ -66,11 +67,27 @@ class Space:
     def __post_init__(self) -> None:
         _check_genes(self.genes, self.requires)
         frozen = {gene: tuple(values) for gene, values in self.genes.items()}
+        # In the order of the genes, so that what a gene requires is decided before it.
+        ordered = {gene: self.requires[gene] for gene in frozen if gene in self.requires}
         object.__setattr__(self, "genes", frozen)
+        object.__setattr__(self, "requires", ordered)
+        if self.parts:
+            self._check_parts()
+
+    def _check_parts(self) -> None:
         for part in self.parts:
             for gene in part.genes:
-                if gene not in frozen:
-                    raise unknown_name(f"gene in part {part.stage!r}", gene, frozen)
+                if gene not in self.genes:
+                    raise unknown_name(f"gene in part {part.stage!r}", gene, self.genes)
+        if isinstance(self.side, str) and self.side not in self.genes:
+            raise unknown_name("gene for the side of images", self.side, self.genes)
+        for option in ("channels", "classes"):
+            if option not in self.options:
+                raise UsageError(
+                    f"space {self.name!r} has networks, and no {option} in its options "
+                    f"{dict(self.options)}",
+                    f"Space(..., options={{{option!r}: N}})",
+                )
 
     def __repr__(self) -> str:
         return f"Space({self.name!r}, {len(self.genes)} genes)"
@@ -94,9 +111,17 @@ class Space:
 
     def encode(self, archs: Iterable[Arch]) -> Codes:
         """Return one row of value indices per architecture."""
-        index = self._value_index
-        rows = [[table[arch[gene]] for gene, table in index.items()] for arch in archs]
+        rows = [self._codes_of(arch) for arch in archs]
         return np.array(rows, np.int64).reshape(-1, len(self.genes))
+
+    def _codes_of(self, arch: Arch) -> list[int]:
+        try:
+            return [table[arch[gene]] for gene, table in self._value_index.items()]
+        except KeyError as error:
+            raise UsageError(
+                f"architecture {arch.digest[:12]} of space {arch.space!r} is not in this space "
+                f"{self.name!r}, which does not know {error}"
+            ) from error
 
     def decode(self, codes: Codes) -> list[Arch]:
         """Return the architectures of rows of value indices."""
@@ -149,7 +174,7 @@ class Space:
                 raise UsageError(
                     f"architecture of {self.name} lacks {gene}; accepted: {_listed(choices)}"
                 )
-            if isinstance(genes[gene], bool) or genes[gene] not in choices:
+            if not _is_among(genes[gene], choices):
                 raise UsageError(
                     f"{gene} = {genes[gene]!r} is not in space {self.name}; "
                     f"accepted: {_listed(choices)}",
@@ -243,16 +268,14 @@ class Space:
     def covering(self) -> dict[str, list[Block]]:
         """Return, for each slot in order, blocks that between them need every shared tensor.
 
-        All combinations of a part's genes where that is practical, else those of the first and
-        the last value of each gene.
+        All combinations of a part's genes where that is practical; else those of the first and
+        the last value of each gene; else the smallest, the largest, and what differs from either
+        in one gene.
         """
         self._needs_network()
         slots: dict[str, dict[Block, None]] = {}
         for part in self.parts:
-            choices = [self.genes[gene] for gene in part.genes]
-            if prod(len(values) for values in choices) > _COVERING_LIMIT:
-                choices = [tuple({values[0]: 0, values[-1]: 0}) for values in choices]
-            for combination in product(*choices):
+            for combination in _combinations([self.genes[gene] for gene in part.genes]):
                 genes = dict(zip(part.genes, combination, strict=True))
                 for placed in part.blocks(genes):
                     slots.setdefault(placed.slot, {})[placed.block] = None
@@ -268,6 +291,29 @@ class Space:
                 f"space {self.name!r} describes no networks, so there is nothing to build or cost",
                 "give it parts=..., or use a space of `hwnas space list`",
             )
+
+
+def _combinations(choices: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+    ends = [tuple(dict.fromkeys((values[0], values[-1]))) for values in choices]
+    for some in (choices, ends):
+        if prod(len(values) for values in some) <= _COVERING_LIMIT:
+            return product(*some)
+    changed = [tuple(values[end] for values in choices) for end in (0, -1)]
+    for start in tuple(changed):
+        changed += [
+            (*start[:at], value, *start[at + 1 :])
+            for at, values in enumerate(choices)
+            for value in values
+        ]
+    return changed
+
+
+def _is_among(value: Value, choices: Sequence[Value]) -> bool:
+    """Return whether a value is one of the choices; True is not 1 here, though equal to it."""
+    return any(
+        value == choice and isinstance(value, bool) == isinstance(choice, bool)
+        for choice in choices
+    )
 
 
 def _listed(choices: Sequence[Value]) -> str:

@@ -5,8 +5,10 @@ import pytest
 
 import hwnas
 from hwnas.errors import HwnasError, InfeasibleError, UsageError
-from hwnas.spaces import Requires, Space
+from hwnas.spaces import Part, Placed, Requires, Space
+from hwnas.spaces.blocks import Stem
 from hwnas.spaces.costs import CostTables
+from hwnas.spaces.restrict import restricted
 
 
 def test_a_space_is_declared_in_a_line() -> None:
@@ -75,6 +77,71 @@ def test_architectures_of_other_spaces_are_refused() -> None:
         nasvit.network(nano.smallest())
     with pytest.raises(UsageError, match="is of space 'nano', expected 'nasvit'"):
         nasvit.arch_from_json(nano.smallest().to_json())
+
+    with pytest.raises(UsageError, match="of space 'nano' is not in this space 'nasvit'"):
+        nasvit.cost([nano.smallest()])
+    alone = restricted(nano, nano.smallest())
+    with pytest.raises(UsageError, match="which does not know 32"):
+        alone.encode([nano.largest()])
+
+
+def stems(genes: dict[str, tuple[int, ...]], **declared) -> Space:
+    """Return a space of one convolution, whose width is the sum of all genes but the side."""
+
+    def blocks(chosen) -> tuple[Placed, ...]:
+        width = 1 + sum(value for gene, value in chosen.items() if gene != "side")
+        return (Placed("stem", Stem(cin=1, cout=width), 8),)
+
+    declared = {"side": 8, "options": {"classes": 2, "channels": 1}, **declared}
+    return Space("stems", genes=genes, parts=(Part("stem", tuple(genes), blocks),), **declared)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"side": "sid"}, "unknown gene for the side of images 'sid'; did you mean side"),
+        ({"options": {"classes": 2}}, "no channels in its options"),
+        ({"options": {}}, "no channels in its options"),
+    ],
+)
+def test_what_networks_need_is_declared(declared, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        stems({"side": (8, 16)}, **declared)
+
+
+def test_requirements_may_be_written_in_any_order() -> None:
+    genes = {"a": (0, 1), "b": (0, 1), "c": (0, 1)}
+    requires = {"c": Requires("b", (1,)), "b": Requires("a", (1,))}
+    space = Space("chain", genes=genes, requires=requires)
+    assert space.canonical(np.array([[0, 1, 1]])).tolist() == [[0, 0, 0]]
+    every = np.array(np.meshgrid(*[[0, 1]] * 3)).reshape(3, -1).T
+    assert len(np.unique(space.canonical(every), axis=0)) == space.count() == 4
+
+
+def test_choices_may_be_true_and_false() -> None:
+    space = Space("flags", genes={"squeezes": (False, True), "depth": (1, 2)})
+    arch = space.arch({"squeezes": True, "depth": 1})
+    assert space.arch_from_json(arch.to_json()) == arch
+    for genes in ({"squeezes": 1, "depth": 1}, {"squeezes": True, "depth": True}):
+        with pytest.raises(UsageError, match="is not in space flags"):
+            space.arch(genes)
+
+
+def test_costs_of_a_part_with_more_combinations_than_integers() -> None:
+    space = stems({f"g{place}": (0, 1) for place in range(80)})
+    archs = [space.smallest(), *space.sample(50, np.random.default_rng(0)), space.largest()]
+    widths = [1 + sum(arch.values()) for arch in archs]
+    for _ in range(2):  # when they are new, and when they are known
+        assert space.cost(archs).params.tolist() == [11 * width for width in widths]
+    assert [len(blocks) for blocks in space.covering().values()] == [4]
+
+
+def test_where_all_cost_the_same_any_architecture_will_do() -> None:
+    space = stems({"side": (8, 16), "only": (3,)})
+    macs = int(space.cost([space.smallest()]).macs[0])
+    found = space.sample(20, np.random.default_rng(0), macs=(macs, macs))
+    assert {arch["side"] for arch in found} == {8, 16}
+    assert space.sample(0, np.random.default_rng(0), macs=(macs, macs)) == []
 
 
 def test_digests_are_stable() -> None:
