@@ -51,15 +51,28 @@ def write_folder_atomic(path: Path, write: Callable[[Path], None]) -> None:
         for file in temporary.rglob("*"):
             _sync(file)
         _sync(temporary)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+        _take_place(temporary, path)
         _sync(path.parent)
     except OSError as error:
         raise write_error(error, path) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_place(new: Path, path: Path) -> None:
+    """Rename the folder `new` to `path`, from where an old one is moved first, and removed last."""
+    if not path.is_dir():
+        os.replace(new, path)
+        return
+    old = new.with_name(f"{new.name}.old")
+    os.replace(path, old)
+    try:
+        os.replace(new, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

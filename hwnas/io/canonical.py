@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hwnas.errors import FormatError
+
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Return `value` as JSON with sorted keys, no spaces and no NaN."""
@@ -20,5 +22,8 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, as 64 hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror})") from error

@@ -7,6 +7,7 @@ a = -0.75, pixel centres, no smoothing, `Resize` of ONNX with half_pixel coordin
 Needs numpy alone for arrays that already are the square, Pillow for everything else.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -55,6 +56,8 @@ class Preprocessing:
                     f"{name} has {len(values)} values; accepted: {CHANNELS[self.channels]}, "
                     f"one for each channel of {self.channels}"
                 )
+            if not all(map(math.isfinite, values)):
+                raise UsageError(f"{name} is {values}; accepted: finite numbers")
         if min(self.std) <= 0:
             raise UsageError(f"std is {self.std}; accepted: greater than 0")
 

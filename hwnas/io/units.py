@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 
 from hwnas.errors import UsageError
 
@@ -29,6 +29,11 @@ class Kind:
     factors: Mapping[str, Decimal]
     shown: tuple[str, ...]
     example: str
+
+    @property
+    def one(self) -> str:
+        """The name with its article."""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
 
 def _decimals(**factors: str) -> dict[str, Decimal]:
@@ -85,8 +90,8 @@ def parse_range(text: str, kind: Kind) -> Range:
     low_text, dots, high_text = text.partition("..")
     if not dots or not (low_text.strip() or high_text.strip()):
         raise UsageError(
-            f"{text!r} is not a range of {kind.name}s; "
-            f"accepted: low..high, low.. or ..high, such as {kind.example}..{kind.example}"
+            f"{text!r} is not a range; "
+            f"accepted: low..high, low.. or ..high, such as ..{kind.example}"
         )
     low, low_unit = _parse(low_text, kind) if low_text.strip() else (0.0, None)
     high, high_unit = _parse(high_text, kind) if high_text.strip() else (math.inf, None)
@@ -133,16 +138,23 @@ def _in_unit(value: float, unit: str, kind: Kind) -> str:
 def _parse(text: str, kind: Kind) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a {kind.name}; accepted: such as {kind.example}")
+        raise UsageError(f"{text!r} is not {kind.one}; accepted: such as {kind.example}")
     number, unit = match.groups()
     if unit not in kind.factors:
         accepted = ", ".join(factor or "none" for factor in kind.factors)
-        wrong = f"the unit {unit!r}, which is no unit of a {kind.name}" if unit else "no unit"
+        wrong = f"the unit {unit!r}, which is no unit of {kind.one}" if unit else "no unit"
         raise UsageError(
             f"{text!r} has {wrong}; accepted: {accepted}",
             f"write it such as {kind.example}",
         )
-    value = float(Decimal(number) * kind.factors[unit])
+    return _scaled(number, kind.factors[unit], text, kind), unit
+
+
+def _scaled(number: str, factor: Decimal, text: str, kind: Kind) -> float:
+    try:
+        value = float(Decimal(number) * factor)
+    except DecimalException:  # an exponent of many digits
+        value = math.inf
     if not math.isfinite(value):
-        raise UsageError(f"{text!r} is too large for a {kind.name}")
-    return value, unit
+        raise UsageError(f"{text!r} is too large for {kind.one}")
+    return value

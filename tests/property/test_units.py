@@ -87,6 +87,8 @@ def test_spellings(text: str, kind: Kind, value: float) -> None:
         ("nan", COUNT, "not a count"),
         ("", COUNT, "not a count"),
         ("1e999", COUNT, "too large"),
+        ("1e99999999999999999999", COUNT, "too large for a count"),
+        ("5 parsecs", ENERGY_MJ, "no unit of an energy; accepted: mJ, uJ, J"),
         ("40", SIZE_BYTES, "has no unit"),
         ("200", RATE_PER_S, "has no unit"),
         ("5,", COUNT, "no unit of a count"),

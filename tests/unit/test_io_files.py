@@ -1,0 +1,68 @@
+"""Folders that are replaced, digests of files, and preprocessing that cannot be meant."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hwnas.errors import FormatError, HwnasError, UsageError
+from hwnas.io import digest_file, write_folder_atomic
+from hwnas.io.preprocessing import Preprocessing
+
+
+def _writing(*names: str):
+    return lambda folder: [(folder / name).write_text(name) for name in names]
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_a_stop_while_the_old_folder_is_removed_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder"
+    write_folder_atomic(path, _writing("a", "b"))
+
+    def stopped(folder: Path, **_options: object) -> None:
+        (folder / "a").unlink(missing_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder_atomic(path, _writing("c", "d"))
+    assert _names(path) in (["a", "b"], ["c", "d"])
+
+
+def test_folders_are_replaced_and_nothing_is_left_beside(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    for names in (("a", "b"), ("c",)):
+        write_folder_atomic(path, _writing(*names))
+        assert _names(path) == list(names)
+        assert _names(tmp_path) == ["folder"]
+
+
+def test_a_folder_does_not_replace_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("kept")
+    with pytest.raises(HwnasError, match="cannot write .*file: "):
+        write_folder_atomic(path, _writing("a"))
+    assert path.read_text() == "kept"
+    assert _names(tmp_path) == ["file"]
+
+
+def test_what_has_no_digest_is_explained(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FormatError, match="cannot be read"):
+            digest_file(path)
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_moments_of_preprocessing_are_numbers(name: str, value: float) -> None:
+    moments = {"mean": (0.5,), "std": (0.5,), name: (value,)}
+    with pytest.raises(UsageError, match=f"{name} is .*accepted: finite numbers"):
+        Preprocessing(
+            size=8, crop=8, resize=8, interpolation="bicubic", channels="L",
+            mean=moments["mean"], std=moments["std"],
+        )  # fmt: skip
