@@ -5,6 +5,7 @@ inert stand-in wherever the file names any other class or function.
 """
 
 import pickle
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,6 +26,8 @@ _HARMLESS: dict[tuple[str, str], Any] = {
     ("torch", "Size"): torch.Size,
     ("torch", "device"): torch.device,
 }
+# What DistributedDataParallel and torch.compile leave before names, in either order.
+_WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.)+")
 # What torch and pickle raise on files that are cut off or are something else.
 _DAMAGE = (
     RuntimeError,
@@ -81,7 +84,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the containers and tensors of a torch checkpoint or a safetensors file."""
     path = Path(path)
     if not path.is_file():
-        raise FormatError(f"{path}: no such file")
+        raise FormatError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     if path.suffix == ".safetensors":
         return {name: torch.from_numpy(array) for name, array in read_tensors(path)[0].items()}
     try:
@@ -108,6 +111,5 @@ def state_dict_of(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, T
     tensors = {}
     for name, value in found.items():
         if isinstance(name, str) and isinstance(value, Tensor):
-            plain = name.removeprefix("module.").removeprefix("_orig_mod.")
-            tensors[plain] = value.detach()
+            tensors[_WRAPPERS.sub("", name)] = value.detach()
     return tensors

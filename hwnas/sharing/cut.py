@@ -50,6 +50,7 @@ def where_of(
 ) -> Where:
     """Return the entries of each axis (None: all of them).
 
+    Raises LookupError where a fixed axis is not what it was, or an axis has fewer than wanted.
     A private axis has one row per value; the block names its row in the field of that name and
     the number of rows in the plural field.
     """
@@ -59,8 +60,12 @@ def where_of(
         if pick == PRIVATE:
             row = int(getattr(block, axis))
             entries.append(slice(row, row + 1))
-        elif axis == FIXED_AXIS or size == of:
+        elif size == of:
             entries.append(None)
+        elif axis == FIXED_AXIS or size > of:
+            raise LookupError(
+                f"{type(block).__name__}: axis {axis!r} has {of} entries and {size} are wanted"
+            )
         else:
             chosen = PICKS[pick](size, of)
             entries.append(chosen if isinstance(chosen, slice) else torch.tensor(chosen))

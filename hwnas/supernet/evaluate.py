@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from hwnas.errors import UsageError
 from hwnas.spaces import Arch
 from hwnas.supernet.calibrate import calibrate
 from hwnas.supernet.supernet import Supernet
@@ -24,6 +25,8 @@ def count_right(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) ->
 def accuracy(network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Return the top-1 accuracy on `batches`."""
     right, seen = count_right(network, batches)
+    if not seen:
+        raise UsageError("evaluation got no images; accepted: at least one")
     return right / seen
 
 

@@ -14,6 +14,9 @@ from hwnas.sharing.shared import Shared
 from hwnas.spaces import Arch, Network, Space
 from hwnas.supernet.calibrate import calibrate, statistics_of
 
+# A training meets millions of architectures; their descriptions are several kB each.
+_KEPT_NETWORKS = 1024
+
 
 class Supernet(nn.Module):
     """All networks of a space in one set of weights.
@@ -87,6 +90,8 @@ class Supernet(nn.Module):
     def _network(self, arch: Arch) -> Network:
         network = self._networks.get(arch)
         if network is None:
+            if len(self._networks) >= _KEPT_NETWORKS:
+                self._networks.clear()
             network = self._networks[arch] = self.space.network(arch)
         return network
 

@@ -26,6 +26,12 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
     assert torch.equal(content["model"]["w"], torch.ones(2))
 
 
+def test_names_lose_what_wrappers_left_in_any_order() -> None:
+    names = ("module.a", "_orig_mod.b", "module._orig_mod.c", "_orig_mod.module.d", "e.module.f")
+    content = {name: torch.ones(1) for name in names}
+    assert sorted(state_dict_of(content, ("model",))) == ["a", "b", "c", "d", "e.module.f"]
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_foreign_configuration_objects_are_tolerated(tmp_path: Path, zipped: bool) -> None:
     """The released file holds a yacs CfgNode, a class that is not installed here."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,9 +10,10 @@ from torch import nn
 import hwnas
 from hwnas.errors import HwnasError, UsageError
 from hwnas.nets.transformer import _kept_offset_index
-from hwnas.sharing.cut import add_back, axes_of_tensor, cut, pick_of
+from hwnas.sharing.cut import add_back, axes_of_tensor, cut, pick_of, where_of
 from hwnas.sharing.picks import PICKS, bilateral, centre, cyclic, ordinal
-from hwnas.supernet import Supernet
+from hwnas.spaces.blocks import Stem
+from hwnas.supernet import Supernet, accuracy
 
 
 def entries(pick, want: int, size: int) -> list[int]:
@@ -68,6 +70,34 @@ def test_unnamed_tensors_and_unknown_picks_are_errors() -> None:
         axes_of_tensor({"old.*": ("dim",)}, "new.weight", "Block")
     with pytest.raises(UsageError, match="unknown pick 'ordinl'; did you mean ordinal"):
         pick_of("dim", {"dim": "ordinl"})
+
+
+def test_a_cut_of_another_shape_than_wanted_is_an_error() -> None:
+    block = Stem(cin=1, cout=8)
+    assert where_of(("cout", "-"), (4, 3), (8, 3), block, {}) == (slice(0, 4), None)
+    with pytest.raises(LookupError, match="Stem: axis '-' has 5 entries and 3 are wanted"):
+        where_of(("cout", "-"), (4, 3), (8, 5), block, {})
+    with pytest.raises(LookupError, match="axis 'cout' has 8 entries and 9 are wanted"):
+        where_of(("cout",), (9,), (8,), block, {})
+
+
+def test_descriptions_of_networks_are_not_kept_without_end(monkeypatch) -> None:
+    monkeypatch.setattr("hwnas.supernet.supernet._KEPT_NETWORKS", 4)
+    supernet = Supernet(hwnas.space("nano", channels=1)).eval()
+    archs = [supernet.space.smallest(), *supernet.space.sample(9, np.random.default_rng(0))]
+    images = torch.randn(2, 1, 24, 24)
+    with torch.no_grad():
+        first = supernet(images, archs[0])
+        for arch in archs:
+            supernet.at(arch)
+        assert len(supernet._networks) <= 4
+        assert torch.equal(supernet(images, archs[0]), first)
+
+
+def test_accuracy_without_images_is_an_error() -> None:
+    supernet = Supernet(hwnas.space("nano", channels=1))
+    with pytest.raises(UsageError, match="got no images"):
+        accuracy(supernet.extract(supernet.space.smallest()), [])
 
 
 def test_data_parallel_wrapping_is_refused(tmp_path: Path) -> None:
