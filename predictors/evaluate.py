@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hwnas.errors import UsageError
 from hwnas.predictors import checks
 from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.predictor import LEAST_ROWS, Prediction, Predictor
@@ -65,6 +66,8 @@ def evaluate(
     the time.
     """
     table, price = checks.features(genes, costs)
+    if folds < 2:
+        raise UsageError(f"folds is {folds}; accepted: from 2", "folds=5")
     least = -(-LEAST_ROWS * folds // (folds - 1)) + 1
     truth = checks.target(y, rows=len(table), least=least)
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hwnas.errors import UsageError
 from hwnas.predictors.columns import FloatArray
 
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -84,6 +85,8 @@ class Errors:
 
         `tilt`: the share of the misses that lie below; by default what makes the interval short.
         """
+        if not 0.0 < level < 1.0:
+            raise UsageError(f"level {level!r} is not a share between 0 and 1", "level=0.9")
         scale = self.scale(spread)
         below = (1.0 - level) * (float(self.tilt[0]) if tilt is None else tilt)
         return scale * self._quantile(below), scale * self._quantile(level + below)

@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hwnas.errors import UsageError
 from hwnas.predictors import checks
 from hwnas.predictors.card import Card, read_predictor, write_predictor
 from hwnas.predictors.columns import FloatArray
@@ -81,8 +80,6 @@ class Predictor:
         `tilt`: the share of the other truths that lie below it, 0.5 for as many as above; by
         default what makes the interval short.
         """
-        if not 0.0 < level < 1.0:
-            raise UsageError(f"level {level!r} is not a share between 0 and 1", "level=0.9")
         value, spread = self._runner(*self._checked(genes, costs))
         low, high = self.stack.errors.bounds(spread, level=level, tilt=tilt)
         shift = self.card.shift

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hwnas.io.onnxwire import FLOAT, VARINT, delimited, encoded_varint, tag
+
 if TYPE_CHECKING:
     from hwnas.predictors.forest import Forest
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8  # AttributeProto.Type
-_TENSOR_OF_FLOAT = 1  # TensorProto.DataType
 
 
 def tree_model(forest: Forest) -> bytes:
@@ -31,9 +32,9 @@ def tree_model(forest: Forest) -> bytes:
     squares = forest.value[leaf].astype(np.float64) ** 2 / len(sizes)
     child = [np.where(inner, side - forest.roots[tree], 0) for side in (forest.left, forest.right)]
     attributes = [
-        _attribute("n_targets", _INT, _varint_field(3, 2)),
-        _attribute("aggregate_function", _STRING, _bytes_field(4, b"SUM")),
-        _attribute("post_transform", _STRING, _bytes_field(4, b"NONE")),
+        _attribute("n_targets", _INT, _integer_field(3, 2)),
+        _attribute("aggregate_function", _STRING, delimited(4, b"SUM")),
+        _attribute("post_transform", _STRING, delimited(4, b"NONE")),
         _integers("nodes_treeids", tree),
         _integers("nodes_nodeids", local),
         _integers("nodes_featureids", np.maximum(forest.feature, 0)),
@@ -46,57 +47,44 @@ def tree_model(forest: Forest) -> bytes:
         _integers("target_ids", np.tile([0, 1], len(leaf))),
         _floats("target_weights", np.stack([value, squares], axis=1).ravel()),
     ]
-    node = _bytes_field(1, b"rows") + _bytes_field(2, b"sums") + _bytes_field(3, b"forest")
-    node += _bytes_field(4, b"TreeEnsembleRegressor")
-    node += b"".join(_bytes_field(5, attribute) for attribute in attributes)
-    node += _bytes_field(7, b"ai.onnx.ml")
-    graph = _bytes_field(1, node) + _bytes_field(2, b"forest")
-    graph += _bytes_field(11, _value_info(b"rows")) + _bytes_field(12, _value_info(b"sums"))
+    node = delimited(1, b"rows") + delimited(2, b"sums") + delimited(3, b"forest")
+    node += delimited(4, b"TreeEnsembleRegressor")
+    node += b"".join(delimited(5, attribute) for attribute in attributes)
+    node += delimited(7, b"ai.onnx.ml")
+    graph = delimited(1, node) + delimited(2, b"forest")
+    graph += delimited(11, _value_info(b"rows")) + delimited(12, _value_info(b"sums"))
     versions = _opset(b"", 13) + _opset(b"ai.onnx.ml", 1)
-    return _varint_field(1, 7) + _bytes_field(7, graph) + versions
+    return _integer_field(1, 7) + delimited(7, graph) + versions
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _varint_field(field: int, number: int) -> bytes:
-    return _varint(field << 3) + _varint(number)
-
-
-def _bytes_field(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
+def _integer_field(field: int, number: int) -> bytes:
+    return tag(field, VARINT) + encoded_varint(number)
 
 
 def _attribute(name: str, kind: int, content: bytes) -> bytes:
-    return _bytes_field(1, name.encode()) + content + _varint_field(20, kind)
+    return delimited(1, name.encode()) + content + _integer_field(20, kind)
 
 
 def _integers(name: str, numbers: NDArray[np.integer]) -> bytes:
-    packed = b"".join(_varint(int(number)) for number in numbers)
-    return _attribute(name, _INTS, _bytes_field(8, packed))
+    packed = b"".join(encoded_varint(int(number)) for number in numbers)
+    return _attribute(name, _INTS, delimited(8, packed))
 
 
 def _floats(name: str, numbers: NDArray[np.floating] | Sequence[float]) -> bytes:
     packed = np.asarray(numbers, dtype="<f4").tobytes()
-    return _attribute(name, _FLOATS, _bytes_field(7, packed))
+    return _attribute(name, _FLOATS, delimited(7, packed))
 
 
 def _strings(name: str, words: Iterable[bytes]) -> bytes:
-    return _attribute(name, _STRINGS, b"".join(_bytes_field(9, word) for word in words))
+    return _attribute(name, _STRINGS, b"".join(delimited(9, word) for word in words))
 
 
 def _value_info(name: bytes) -> bytes:
     """Return a two-dimensional tensor of floats of any size."""
-    dimension = _bytes_field(1, _bytes_field(2, b"n")) + _bytes_field(1, _bytes_field(2, b"m"))
-    tensor = _varint_field(1, _TENSOR_OF_FLOAT) + _bytes_field(2, dimension)
-    return _bytes_field(1, name) + _bytes_field(2, _bytes_field(1, tensor))
+    dimension = delimited(1, delimited(2, b"n")) + delimited(1, delimited(2, b"m"))
+    tensor = _integer_field(1, FLOAT) + delimited(2, dimension)
+    return delimited(1, name) + delimited(2, delimited(1, tensor))
 
 
 def _opset(domain: bytes, version: int) -> bytes:
-    return _bytes_field(8, _bytes_field(1, domain) + _varint_field(2, version))
+    return delimited(8, delimited(1, domain) + _integer_field(2, version))

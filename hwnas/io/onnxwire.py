@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hwnas.errors import FormatError
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
 
 _MODEL_GRAPH, _MODEL_OPSET, _MODEL_METADATA, _MODEL_FUNCTION = 7, 8, 14, 25
@@ -93,7 +93,7 @@ def fields(message: memoryview) -> Iterator[Field]:
         head, at = _varint(message, at)
         number, kind = head >> 3, head & 7
         value: int | memoryview
-        if kind == _VARINT:
+        if kind == VARINT:
             value, at = _varint(message, at)
         else:
             length, at = _length(message, at, kind)
@@ -297,8 +297,8 @@ def _is_set(attribute: memoryview, name: str) -> bool:
 
 def _encoded_tensor(tensor: Tensor) -> bytes:
     assert tensor.raw is not None
-    dims = b"".join(tag(_DIMS, _VARINT) + encoded_varint(size) for size in tensor.shape)
-    kind = tag(_TYPE, _VARINT) + encoded_varint(tensor.dtype)
+    dims = b"".join(tag(_DIMS, VARINT) + encoded_varint(size) for size in tensor.shape)
+    kind = tag(_TYPE, VARINT) + encoded_varint(tensor.dtype)
     name = delimited(_NAME, tensor.name.encode())
     return dims + kind + name + delimited(_RAW, tensor.raw)
 

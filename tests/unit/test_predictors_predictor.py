@@ -174,6 +174,19 @@ def test_damaged_folders(predictor, tmp_path):
         Predictor.load(folder)
 
 
+def test_no_rows_give_no_predictions(predictor):
+    genes, costs, _ = measured(20, seed=4)
+    found = predictor.predict(genes[:0], costs[:0])
+    assert [len(part) for part in found] == [0, 0, 0]
+    assert predictor.in_range(genes[:0], costs[:0]).shape == (0,)
+    assert predictor.prob_at_most(genes[:0], costs[:0], 1.0).shape == (0,)
+
+
+def test_one_fold_is_none():
+    with pytest.raises(UsageError, match="folds is 1; accepted: from 2"):
+        evaluate(*measured(40, seed=6), folds=1)
+
+
 def test_evaluation_sees_no_row_twice():
     genes, costs, y = measured(48)
     shuffled = np.random.default_rng(0).permutation(y)

@@ -123,6 +123,8 @@ def test_transfer_says_what_is_wrong():
         transfer(sources[:4], y[:4])
     with pytest.raises(UsageError, match="expected positive"):
         transfer(-sources, y)
+    with pytest.raises(UsageError, match=r"level 1\.5 is not a share"):
+        transfer(sources, y).predict(sources, level=1.5)
     with pytest.raises(UsageError, match="a measurement is"):
         transfer(sources, y - y.max())
     with pytest.raises(UsageError, match="2 devices, fitted on 3"):
