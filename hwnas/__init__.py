@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwnas import export, interop, predictors, spaces, supernet
+    from hwnas import export, interop, predictors, search, spaces, supernet
     from hwnas.spaces import Arch, Space, space
     from hwnas.supernet import Supernet
 
@@ -22,6 +22,7 @@ __all__ = [
     "export",
     "interop",
     "predictors",
+    "search",
     "space",
     "spaces",
     "supernet",

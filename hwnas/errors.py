@@ -59,5 +59,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") 
     """Return the error for a name that is not among `known`, naming the nearest ones."""
     known = list(known)
     near = get_close_matches(name, known, n=3, cutoff=0.4)
-    accepted = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    all_of_them = f"known: {', '.join(known)}" if known else "there are none"
+    accepted = f"did you mean {' or '.join(near)}?" if near else all_of_them
     return UsageError(f"unknown {kind} {name!r}; {accepted}", hint)
