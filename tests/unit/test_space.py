@@ -129,7 +129,8 @@ def test_choices_may_be_true_and_false() -> None:
 
 def test_costs_of_a_part_with_more_combinations_than_integers() -> None:
     space = stems({f"g{place}": (0, 1) for place in range(80)})
-    archs = [space.smallest(), *space.sample(50, np.random.default_rng(0)), space.largest()]
+    one_more = space.arch({**space.smallest(), "g79": 1})
+    archs = [space.smallest(), one_more, *space.sample(50, np.random.default_rng(0))]
     widths = [1 + sum(arch.values()) for arch in archs]
     for _ in range(2):  # when they are new, and when they are known
         assert space.cost(archs).params.tolist() == [11 * width for width in widths]
