@@ -159,7 +159,7 @@ def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
         Stage(
             name="export",
             commands=(("export", "--run", str(folder), "--family"),),
-            reads=("supernet/*", "search/*"),
+            reads=("supernet/*", "search/front.json"),
             writes=("artifacts/family/family.json",),
         ),
         Stage(

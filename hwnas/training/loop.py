@@ -119,9 +119,6 @@ def train(
         ends_epoch = position + 1 == steps_per_epoch
         accuracy = _evaluate(training, keeper, epoch, step + 1) if ends_epoch else {}
         speed = clock.tick(step + 1)
-        watch(Progress(step=step + 1, steps=clock.steps, epoch=epoch, epochs=epochs,
-                       images_per_second=speed, seconds_left=clock.left(step + 1),
-                       losses=_mean_losses(result), accuracy=accuracy))  # fmt: skip
         due = clock.since_kept() > training.recipe.process.checkpoint_seconds
         stops, due = training.ranks.agreed(stop(), due, device=training.device)
         if ends_epoch or stops or due:
@@ -130,6 +127,10 @@ def train(
             _keep_with_speed(training, keeper, step + 1, speed=speed, last_kept=last_kept)
             last_kept = step + 1
             clock.kept()
+        # After keeping: whoever listens may be gone, and what is reached must not go with it.
+        watch(Progress(step=step + 1, steps=clock.steps, epoch=epoch, epochs=epochs,
+                       images_per_second=speed, seconds_left=clock.left(step + 1),
+                       losses=_mean_losses(result), accuracy=accuracy))  # fmt: skip
         if stops and step + 1 < clock.steps:
             raise KeyboardInterrupt
     if last_kept == 0:

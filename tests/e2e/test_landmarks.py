@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from hwnas.pipeline.fronts import latest_front, write_front
 from hwnas.pipeline.landmark_measuring import way_here
 from hwnas.pipeline.landmarks import Landmark, add_landmark, landmarks_path, read_landmarks
 from hwnas.pipeline.rundir import open_run
-from hwnas.pipeline.stages import stages_of
+from hwnas.pipeline.stages import Stage, stages_of
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import Settings
 from hwnas.report.gather import gather
@@ -243,6 +244,10 @@ def test_the_report_shows_what_is_comparable(tmp_path: Path) -> None:
     assert "named…" in html
 
 
+def _reads(stage: Stage, path: str) -> bool:
+    return any(fnmatch(path, pattern) for pattern in stage.reads)
+
+
 def test_a_recipe_can_make_it_a_stage(tmp_path: Path) -> None:
     def stages(*assignments: str) -> dict:
         recipe = read_recipe("nano-fashion", assignments)
@@ -253,5 +258,8 @@ def test_a_recipe_can_make_it_a_stage(tmp_path: Path) -> None:
     assert list(chosen)[-2:] == ["landmarks", "report"]
     run = ("--run", str(tmp_path), "--force")
     assert chosen["landmarks"].commands == (("landmarks", *run),)
+    # Another network beside the front is no reason to export again, only to report.
+    readers = [name for name, stage in chosen.items() if _reads(stage, "search/landmarks.jsonl")]
+    assert readers == ["report"]
     named = stages('deploy.landmarks=["resnet10t", "test_resnet"]')["landmarks"]
     assert named.commands == (("landmarks", "resnet10t", "test_resnet", *run),)
