@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hwnas.errors import HwnasError
-from hwnas.nets.build import build_block
+from hwnas.errors import HwnasError, unknown_name
+from hwnas.nets.build import axes_of, build_block
 from hwnas.nets.network import PlainNetwork, run_blocks
+from hwnas.sharing.cut import FIXED_AXIS
 from hwnas.sharing.shared import Shared
 from hwnas.spaces import Arch, Network, Space
+from hwnas.spaces.blocks import Block
 from hwnas.supernet.calibrate import calibrate, statistics_of
 
 # A training meets millions of architectures; their descriptions are several kB each.
@@ -31,10 +33,12 @@ class Supernet(nn.Module):
         self.memory_format = torch.channels_last
         self._networks: dict[Arch, Network] = {}
         self._calibrated: dict[Arch, Mapping[str, Tensor]] = {}
+        covering = space.covering()
+        _check_picks(space.picks, covering)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.blocks = nn.ModuleDict(
-                {slot: Shared(covering, space.picks) for slot, covering in space.covering().items()}
+                {slot: Shared(blocks, space.picks) for slot, blocks in covering.items()}
             )
 
     def forward(self, images: Tensor, arch: Arch) -> Tensor:
@@ -126,6 +130,17 @@ class Supernet(nn.Module):
             "the gradients of borrowed weights would silently not be reduced",
             "torchrun --nproc-per-node N -m hwnas train ...",
         )
+
+
+def _check_picks(picks: Mapping[str, str], covering: Mapping[str, Iterable[Block]]) -> None:
+    """Raise UsageError for a pick of an axis that no block has: it would pick nothing."""
+    blocks = {type(block): block for slot in covering.values() for block in slot}
+    axes = {
+        axis for block in blocks.values() for names in axes_of(block).values() for axis in names
+    }
+    for axis in picks:
+        if axis not in axes:
+            raise unknown_name("axis with a pick", axis, sorted(axes - {FIXED_AXIS}))
 
 
 def _set_statistics(

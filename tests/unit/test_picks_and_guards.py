@@ -1,5 +1,6 @@
 """Picks by hand, and the guards around borrowed weights."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,12 @@ def test_unnamed_tensors_and_unknown_picks_are_errors() -> None:
         axes_of_tensor({"old.*": ("dim",)}, "new.weight", "Block")
     with pytest.raises(UsageError, match="unknown pick 'ordinl'; did you mean ordinal"):
         pick_of("dim", {"dim": "ordinl"})
+
+
+def test_picks_are_of_axes_that_there_are() -> None:
+    space = hwnas.space("nano")
+    with pytest.raises(UsageError, match="unknown axis with a pick 'hiden'; did you mean hidden"):
+        Supernet(replace(space, picks={**space.picks, "hiden": "cyclic"}))
 
 
 def test_a_cut_of_another_shape_than_wanted_is_an_error() -> None:
