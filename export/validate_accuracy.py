@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hwnas.errors import FormatError, HwnasError, UsageError, unknown_name
 from hwnas.export.validate_run import Feeding, Runner, batched
 from hwnas.export.validate_types import Examples, Gate, failed, listed, passed
+from hwnas.io.paths import resolved
 from hwnas.io.preprocessing import CHANNELS
 
 _BATCH = 32
@@ -56,7 +57,10 @@ def _test_part(recipe: Path) -> Examples:
     from hwnas.training.data import DataSettings, load_data
 
     try:
-        settings = DataSettings.model_validate(tomllib.loads(recipe.read_text())["data"])
+        data = tomllib.loads(recipe.read_text())["data"]
+        if isinstance(data.get("path"), str):
+            data["path"] = resolved(data["path"], recipe.parent)
+        settings = DataSettings.model_validate(data)
     except (KeyError, ValueError, OSError) as error:
         raise FormatError(f"{recipe}: names no data ({error})") from error
     data = load_data(settings)

@@ -219,7 +219,7 @@ def run(path: Path) -> Shown:
     outline = [
         ("status", found.status),
         ("space", found.space),
-        ("origin", ", ".join(f"{key} {value}" for key, value in found.origin.items()) or "-"),
+        ("origin", ", ".join(f"{k} {v}" for k, v in found.origin.items() if v) or "-"),
         ("supernet", supernet),
         *((name, ", ".join(names) or "none yet") for name, names in there.items()),
         ("versions", say.versions(found.versions)),

@@ -11,6 +11,7 @@ Every change has a 95 % interval where one can be had, and says what it is the i
 Accuracies change in points, everything else in shares of the first run's value.
 """
 
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hwnas.errors import FormatError
+from hwnas.io.paths import resolved
 from hwnas.pipeline.accuracies import CONFIG_FILE, Accuracy, read_accuracies
 from hwnas.pipeline.changes import POINTS, Change, change_between, counted_change
 from hwnas.pipeline.comparing_files import artifact_changes, latency_changes
@@ -153,9 +155,13 @@ def _recipe(run: Run) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not TOML ({error})") from error
+    data = recipe.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = os.path.abspath(resolved(data["path"], run.folder))  # the same for both
+    return recipe
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Reading recipes: TOML, `--set a.b=c`, and errors that name the key, the value and what fits."""
 
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from hwnas.errors import FormatError, UsageError
+from hwnas.io.paths import resolved, seen_from
 from hwnas.io.units import SHARE, parse
 from hwnas.pipeline.shipped import recipe_names, recipe_text
 from hwnas.training.recipe import Count, Settings
@@ -22,7 +22,6 @@ __all__ = [
     "read_recipe",
     "recipe_names",
     "recipe_text",
-    "seen_from",
     "to_toml",
 ]
 
@@ -165,26 +164,11 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
 
 
 def _resolve_path(document: dict[str, Any], folder: Path) -> None:
-    """Let `data.path` of a document that lies in `folder` be relative to this folder instead.
-
-    Where nothing is there, what this folder has counts: recipes used to be read so.
-    """
+    """Let `data.path` of a document that lies in `folder` be relative to this folder instead."""
     data = document.get("data")
     given = data.get("path") if isinstance(data, dict) else None
-    if not isinstance(given, str) or given.startswith(("~", os.sep)):
-        return
-    there = os.path.normpath(folder / given)
-    if os.path.exists(there) or not os.path.exists(given):
-        document["data"]["path"] = there
-
-
-def seen_from(folder: Path, path: Path) -> str:
-    """Return a path as it is called in `folder`; a relative one stays so where that can hold."""
-    if path.is_absolute():
-        return str(path)
-    if os.path.realpath(folder) != os.path.abspath(folder):
-        return os.path.abspath(path)  # `..` leads elsewhere behind a link
-    return os.path.relpath(path, folder)
+    if isinstance(given, str):
+        document["data"]["path"] = resolved(given, folder)
 
 
 def _prefer_given_folder(document: dict[str, Any], assignments: Sequence[str]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from hwnas.errors import UsageError
 from hwnas.io import digest
-from hwnas.pipeline.config import DeploySettings, read_recipe, seen_from
+from hwnas.io.paths import seen_from
+from hwnas.pipeline.config import DeploySettings, read_recipe
 from hwnas.pipeline.rundir import RUN_FILE, open_run
 from hwnas.training.recipe import Recipe
 

@@ -75,6 +75,10 @@ def test_a_run_finds_its_images_from_any_folder(tmp_path: Path, monkeypatch) -> 
     assert read_recipe("runs/a/config.toml") == recipe
     monkeypatch.chdir(tmp_path / "runs")
     assert str(read_recipe("a/config.toml").data.path) == "../images"
+    (tmp_path / "images" / "test").mkdir()
+    images(tmp_path / "images" / "test")
+    images(tmp_path / "images" / "train")
+    assert len(open_examples("a", channels="RGB").labels) == 40
     moved = tmp_path.rename(tmp_path.with_name("moved"))
     monkeypatch.chdir(moved)
     assert read_recipe("runs/a/config.toml") == recipe
