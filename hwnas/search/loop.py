@@ -227,9 +227,7 @@ def _progress(state: _State) -> Progress:
 def propose(state: _State, count: int, rng: np.random.Generator) -> Codes:
     """Return the architectures to measure next."""
     kernel_table = state.encoder(state.codes)
-    kernel = Kernel(
-        gene=state.encoder.gene, letter=state.encoder.letter, blocks=len(kernel_table.blocks)
-    )
+    kernel = Kernel.of(state.encoder.gene, state.encoder.letter, blocks=len(kernel_table.blocks))
     models = [model(kernel, kernel_table, values) for values in state.values.T]
     codes, table = state.pool.candidates(models, state.codes, state.values, rng)
     if len(codes) <= count:

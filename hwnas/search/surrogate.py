@@ -1,14 +1,15 @@
 """Gaussian process for tens to hundreds of measured architectures, whose choices have no order.
 
 Kernel: a constant, a linear kernel in the one-hot choices and in every block of columns, and a
-Gaussian kernel over all of them, in which a one-hot column weighs as much as its gene times its
-letter (the value within the alphabet that genes share). Hyper-parameters: the largest marginal
-likelihood under weak priors, always from the same start, so that a fit depends on its data alone.
+Gaussian kernel over all of them. There a choice lies where its letter (the value within the
+alphabet that genes share) lies, times the weight of its gene: letters that act alike at all places
+come to lie together. Hyper-parameters: the largest marginal likelihood under weak priors, always
+from the same start, so that a fit depends on its data alone.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +24,31 @@ CHUNK = 8192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-    """Where each hyper-parameter (a logarithm) stands in a vector, and its prior.
+    """Where each hyper-parameter stands in a vector, and its prior.
 
     Order: linear in the choices, linear in each block, Gaussian part; weights of genes, letters
-    and blocks in its distance; noise.
+    and blocks in its distance; noise: these are logarithms. Then the nearness of the pairs of
+    letters in `pairs`, (pairs, 2). Letters lie on rows of a symmetric matrix, which has the roots
+    of their weights on its diagonal and the nearness beside it, so that no order of the letters is
+    preferred.
     """
 
     gene: Codes
     letter: Codes
     blocks: int
+    pairs: Codes
+
+    @classmethod
+    def of(cls, gene: Codes, letter: Codes, *, blocks: int) -> Self:
+        """Return the kernel for these one-hot columns; letters of one gene only stay apart."""
+        shared = np.bincount(letter) > 1
+        together = np.zeros((len(shared), len(shared)), bool)
+        for one in range(int(gene.max()) + 1):
+            letters = letter[gene == one]
+            together[np.ix_(letters, letters)] = True
+        together &= shared[:, None] & shared
+        pairs = np.argwhere(np.triu(together, 1)).astype(np.int64)
+        return cls(gene=gene, letter=letter, blocks=blocks, pairs=pairs)
 
     @property
     def genes(self) -> int:
@@ -41,25 +58,41 @@ class Kernel:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of hyper-parameters of each sort."""
-        return (1, self.blocks, 1, self.genes, int(self.letter.max()) + 1, self.blocks, 1)
+        letters = int(self.letter.max()) + 1
+        return (1, self.blocks, 1, self.genes, letters, self.blocks, 1, len(self.pairs))
 
     def split(self, parameters: Floats) -> list[Floats]:
-        """Return the parameters of each sort."""
-        return np.split(parameters, np.cumsum(self.sizes)[:-1])
+        """Return the hyper-parameters of each sort, logarithms undone."""
+        *logarithms, nearness = np.split(parameters, np.cumsum(self.sizes)[:-1])
+        return [*map(np.exp, logarithms), nearness]
 
     def prior(self) -> tuple[Floats, Floats]:
         """Return means and deviations of the hyper-parameters."""
-        means = (-1.0, -1.0, -0.7, math.log(2.0 / self.genes), 0.0, math.log(0.1), -4.0)
-        deviations = (2.0, 2.0, 1.5, 1.0, 0.5, 1.5, 2.0)
+        means = (-1.0, -1.0, -0.7, math.log(2.0 / self.genes), 0.0, math.log(0.1), -4.0, 0.0)
+        deviations = (2.0, 2.0, 1.5, 1.0, 0.5, 1.5, 2.0, 0.5)
         return np.repeat(means, self.sizes), np.repeat(deviations, self.sizes)
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Return the ends of the range of each hyper-parameter."""
+        ends = [(-10.0, 6.0)] * 6 + [(-9.0, 2.0), (-3.0, 3.0)]
+        return [end for end, size in zip(ends, self.sizes, strict=True) for _ in range(size)]
+
+    def places(self, gene: Floats, letter: Floats, nearness: Floats) -> Floats:
+        """Return where each one-hot column lies in the distance, (columns, columns)."""
+        matrix = np.diag(np.sqrt(letter))
+        one, other = self.pairs.T
+        matrix[one, other] = matrix[other, one] = nearness
+        same = self.gene[:, None] == self.gene
+        spread = matrix[np.ix_(self.letter, self.letter)] * same
+        return np.asarray(spread * np.sqrt(0.5 * gene[self.gene])[:, None])
 
     def __call__(self, parameters: Floats, a: Table, b: Table) -> tuple[Floats, Floats]:
         """Return (kernel between the rows of two tables, its Gaussian part at amplitude one)."""
-        choice, lines, amplitude, gene, letter, radii, _ = self.split(np.exp(parameters))
-        weights = gene[self.gene] * letter[self.letter]
+        choice, lines, amplitude, gene, letter, radii, _, nearness = self.split(parameters)
+        places = self.places(gene, letter, nearness)
         total = 1.0 + (choice[0] / self.genes) * (a.ones @ b.ones.T)
-        columns_a = [a.ones * np.sqrt(0.5 * weights)]
-        columns_b = [b.ones * np.sqrt(0.5 * weights)]
+        columns_a = [a.ones @ places]
+        columns_b = [b.ones @ places]
         for line, radius, x, y in zip(lines, radii, a.blocks, b.blocks, strict=True):
             total += (x * (line / x.shape[1])) @ y.T
             scale = math.sqrt(radius / x.shape[1])
@@ -73,7 +106,7 @@ class Kernel:
 
     def variances(self, parameters: Floats, table: Table) -> Floats:
         """Return the kernel of each row with itself."""
-        choice, lines, amplitude, *_ = self.split(np.exp(parameters))
+        choice, lines, amplitude, *_ = self.split(parameters)
         total = 1.0 + amplitude[0] + (choice[0] / self.genes) * (table.ones**2).sum(axis=1)
         for line, x in zip(lines, table.blocks, strict=True):
             total += line * (x**2).mean(axis=1)
@@ -101,7 +134,7 @@ class Process:
     @property
     def noise(self) -> float:
         """The variance of the noise."""
-        return math.exp(self.parameters[-1])
+        return float(self.kernel.split(self.parameters)[-2][0])
 
     def predict(self, table: Table) -> tuple[Floats, Floats]:
         """Return mean and variance of each row, without noise."""
@@ -132,12 +165,16 @@ def fit(kernel: Kernel, table: Table, target: Floats) -> Process:
 
     likelihood = _Likelihood(kernel, table, target)
     start, _ = kernel.prior()
-    bounds = [(-10.0, 6.0)] * (len(start) - 1) + [(-9.0, 2.0)]
     found = minimize(
-        likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS}
+        likelihood,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=kernel.bounds(),
+        options={"maxiter": STEPS},
     )
     covariance, _ = kernel(found.x, table, table)
-    covariance[np.diag_indices_from(covariance)] += math.exp(found.x[-1]) + JITTER
+    covariance[np.diag_indices_from(covariance)] += kernel.split(found.x)[-2] + JITTER
     factor = np.linalg.cholesky(covariance)
     return Process(
         kernel=kernel,
@@ -161,7 +198,7 @@ class _Likelihood:
 
     def __call__(self, parameters: Floats) -> tuple[float, Floats]:
         covariance, gaussian = self._kernel(parameters, self._table, self._table)
-        covariance[np.diag_indices_from(covariance)] += math.exp(parameters[-1]) + JITTER
+        covariance[np.diag_indices_from(covariance)] += self._kernel.split(parameters)[-2] + JITTER
         inverse, half_log_determinant = _inverse(covariance)
         solved = inverse @ self._target
         slope = 0.5 * (inverse - np.outer(solved, solved))
@@ -172,21 +209,36 @@ class _Likelihood:
         return float(loss), gradient + apart / deviation
 
     def _gradient(self, parameters: Floats, slope: Floats, pulled: Floats) -> Floats:
-        kernel, ones = self._kernel, self._table.ones
-        choice, lines, amplitude, gene, letter, radii, noise = kernel.split(np.exp(parameters))
-        # sum over pairs of pulled * (one-hot difference)^2, per one-hot column
-        apart = (ones * (pulled.sum(axis=1)[:, None] - pulled @ ones)).sum(axis=0)
-        by_column = -0.5 * amplitude[0] * apart * gene[kernel.gene] * letter[kernel.letter]
+        kernel = self._kernel
+        choice, lines, amplitude, gene, letter, radii, noise, nearness = kernel.split(parameters)
+        places = kernel.places(gene, letter, nearness)
+        by_gene, by_letter, by_pair = self._placing(places, gene, pulled * amplitude[0])
         parts: list[Any] = [
             choice * _inner(slope, self._choices),
             lines * [_inner(slope, line) for line in self._lines],
             amplitude * pulled.sum(),
-            np.bincount(kernel.gene, by_column),
-            np.bincount(kernel.letter, by_column),
+            by_gene,
+            0.5 * np.sqrt(letter) * by_letter,
             -0.5 * amplitude * radii * [_inner(pulled, square) for square in self._squares],
             noise * np.trace(slope),
+            by_pair,
         ]
         return np.concatenate(parts)
+
+    def _placing(
+        self, places: Floats, gene: Floats, pulled: Floats
+    ) -> tuple[NDArray[Any], Floats, Floats]:
+        """Return slopes by the logarithms of genes, by the letters' diagonal, by the pairs."""
+        kernel, ones = self._kernel, self._table.ones
+        lying = ones @ places
+        by_place = -2.0 * ones.T @ (pulled.sum(axis=1)[:, None] * lying - pulled @ lying)
+        by_gene = np.bincount(kernel.gene, 0.5 * (by_place * places).sum(axis=1))
+        same = kernel.gene[:, None] == kernel.gene
+        by_place = by_place * same * np.sqrt(0.5 * gene[kernel.gene])[:, None]
+        letters = np.eye(int(kernel.letter.max()) + 1)[kernel.letter]
+        matrix = letters.T @ by_place @ letters
+        one, other = kernel.pairs.T
+        return by_gene, np.diag(matrix), matrix[one, other] + matrix[other, one]
 
 
 def _inner(a: Floats, b: Floats) -> float:

@@ -33,7 +33,7 @@ def measured(count, seed=0, space=CELL):
     codes = np.unique(space.sample_codes(4 * count, rng), axis=0)
     codes = codes[rng.permutation(len(codes))[:count]]
     table = encoder(codes)
-    kernel = Kernel(gene=encoder.gene, letter=encoder.letter, blocks=len(table.blocks))
+    kernel = Kernel.of(encoder.gene, encoder.letter, blocks=len(table.blocks))
     return encoder, kernel, codes, table
 
 
@@ -69,6 +69,34 @@ def test_choices_without_an_order_are_learnt():
     truth = smooth(EVERY)
     miss = expected(fitted, encoder(EVERY)) - truth
     assert np.sqrt((miss**2).mean()) < 0.1 * truth.std()
+
+
+def test_choices_that_act_alike_come_to_lie_together():
+    effects = np.array([0.0, 1.0, 1.0, 2.0])
+    encoder, kernel, codes, table = measured(60)
+    target = effects[codes].prod(axis=1) + effects[codes].sum(axis=1)
+    process = fit(kernel, table, (target - target.mean()) / target.std())
+    ends = encoder(np.array([[0, 0, 0, 0], [1, 0, 0, 0], [2, 0, 0, 0], [3, 0, 0, 0]]))
+    _, near = kernel(process.parameters, ends, ends)
+    assert near[1, 2] > 0.97 > near[0, 1]
+    assert near[1, 2] > near[1, 3]
+
+
+def test_a_fit_does_not_depend_on_the_order_of_the_choices():
+    encoder, kernel, codes, table = measured(40)
+    order = np.array([2, 0, 3, 1])
+    target = smooth(codes) - smooth(codes).mean()
+    process = fit(kernel, table, target)
+    again = fit(kernel, encoder(order[codes]), target)
+    assert process.mean(encoder(EVERY)) == pytest.approx(
+        again.mean(encoder(order[EVERY])), abs=0.02 * target.std()
+    )
+
+
+def test_letters_of_one_gene_only_have_no_pairs():
+    genes = {"a": (1, 2, 3), "b": (1, 2, 3), "c": (4, 5), "d": (6, 7)}
+    _, kernel, _, _ = measured(10, space=Space("mixed", genes=genes))
+    assert kernel.pairs.tolist() == [[0, 1], [0, 2], [1, 2]]
 
 
 def test_one_failed_training_does_not_bend_the_rest():
