@@ -80,8 +80,8 @@ def profile(
 
     Every measurement is kept at once; the same command goes on after any interruption.
     """
-    care = replace(care, device_name=device, note=note)
     run = run_to_measure(run, named=bool(pack or space_name or archs or old))
+    care = replace(care, device_name=device, note=note)
     target = target_file(out, run, device)
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     if explain is not None:
@@ -99,11 +99,17 @@ def profile(
         return
     if wanted_error or most:
         raise UsageError(f"{'--wanted-error' if wanted_error else '--most'} goes with --active")
-    if target.resolve() in {path.resolve() for path in old}:
-        raise UsageError(f"{target} is both an old profile and the one to write",
-                         "leave it out of --from, or write another: -o FILE")  # fmt: skip
+    _check_target(target, old)
     source = chosen_source(pack, space, archs, number=number, seed=seed, few=few, old=old)
     measure(output, source, settings=settings, options=care, target=target)
+
+
+def _check_target(target: Path, old: tuple[Path, ...]) -> None:
+    if target.resolve() in {path.resolve() for path in old}:
+        raise UsageError(
+            f"{target} is both an old profile and the one to write",
+            "leave it out of --from, or write another: -o FILE",
+        )
 
 
 def run_to_measure(run: Path | None, *, named: bool) -> Path | None:
