@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, table, verb_options
+from hwnas.cli.values import Parsed
 from hwnas.errors import GateError, UnreliableError, UsageError
 from hwnas.io import units
 
@@ -33,7 +34,7 @@ def _limit(text: str) -> float:
 @click.command()
 @click.argument("first", type=click.Path(path_type=Path), metavar="RUN_A")
 @click.argument("second", type=click.Path(path_type=Path), metavar="RUN_B")
-@click.option("--fail-on-regression", "limit", type=_limit, metavar="3%",
+@click.option("--fail-on-regression", "limit", type=Parsed(_limit), metavar="3%",
               help="Exit with 4 if anything in RUN_B is significantly worse by more: accuracies "
                    "in points, all else relative to RUN_A.")  # fmt: skip
 @verb_options

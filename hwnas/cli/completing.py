@@ -6,11 +6,13 @@ heavy is imported; whatever goes wrong, the answer is that there is nothing to c
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from hwnas.cli.main import COMPLETE_VARIABLE, LazyGroup
+from hwnas.cli.values import TextType
 from hwnas.cli.verbs import VERBS
 from hwnas.errors import EXIT_OK, HwnasError
 
@@ -18,7 +20,7 @@ PROGRAM = "hwnas"
 SHELLS = ("bash", "zsh", "fish")
 _SUFFIX = ".toml"
 
-Items = list[CompletionItem[str]]
+Items: TypeAlias = "list[CompletionItem[str]]"
 
 
 def script(shell: str) -> str:
@@ -57,7 +59,7 @@ class Completing(LazyGroup):
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
 
-class Known(click.ParamType[str]):
+class Known(TextType):
     """A parameter whose values can be listed."""
 
     name = "text"

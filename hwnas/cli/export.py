@@ -7,6 +7,7 @@ import click
 
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.show_text import family_table, model_table
+from hwnas.cli.values import NAMES
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
               help="Export what the search recommends for each budget, as one pack.")  # fmt: skip
 @click.option("--members", type=click.IntRange(min=2), metavar="N",
               help="With --family: N subnets spread over the front.")  # fmt: skip
-@click.option("--precision", "precisions", default="fp32", show_default=True, metavar="NAME,..",
+@click.option("--precision", "precisions", type=NAMES, default="fp32", show_default=True,
+              metavar="NAME,..",
               help="fp32, fp16, int8_dynamic, int8_static; fp32 is always written.")  # fmt: skip
-@click.option("--target", "targets", default="", metavar="NAME,..",
+@click.option("--target", "targets", type=NAMES, metavar="NAME,..",
               help="Also write what these need: triton, ort, openvino.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), metavar="N",
               help="Fix the batch size.  [default: any]")  # fmt: skip
@@ -54,8 +56,9 @@ if TYPE_CHECKING:
 @verb_options
 def export(
     output: Output, *, subnet: Path | None, folder: Path | None, arch: str | None,
-    pick: str | None, latency: str | None, family: bool, members: int | None, precisions: str,
-    targets: str, batch: int | None, opset: int, embed_preprocessing: bool, images: int,
+    pick: str | None, latency: str | None, family: bool, members: int | None,
+    precisions: tuple[str, ...], targets: tuple[str, ...] | None, batch: int | None, opset: int,
+    embed_preprocessing: bool, images: int,
     threads: int, no_speed: bool, name: str | None, recipe: str | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Write a subnet as ONNX, compared with torch and measured on this device.
@@ -69,11 +72,11 @@ def export(
 
     wish = exporting.checked(
         exporting.Wish(
-            precisions=_names(precisions) or ("fp32",),
+            precisions=precisions,
             opset=opset,
             batch=batch,
             embed_preprocessing=embed_preprocessing,
-            targets=_names(targets),
+            targets=targets or (),
             images=images,
             measured=not no_speed,
             threads=threads,
@@ -92,10 +95,6 @@ def export(
     if subnet is None:
         subnet = _extracted(output, folder, recipe=recipe, arch=arch, pick=pick, latency=latency)
     report(output, exporting.export(subnet, wish=wish, out=out, recipe=recipe, note=output.note))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _extracted(

@@ -10,7 +10,7 @@ from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.profile_measuring import PROFILES, Settings, jobs_of
 from hwnas.cli.profile_options import CARE, SETTINGS
 from hwnas.cli.progress import ProgressLine
-from hwnas.cli.values import names
+from hwnas.cli.values import NAMES
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pack", type=click.Path(path_type=Path), metavar="PACK")
-@click.option("--devices", type=names, required=True, metavar="NAME,..",
+@click.option("--devices", type=NAMES, required=True, metavar="NAME,..",
               help="The devices: machines that joined the cluster with that resource.")  # fmt: skip
 @click.option("--ray", "address", default="auto", show_default=True, metavar="ADDRESS",
               help="Of the cluster; auto: the one that runs here.")  # fmt: skip

@@ -1,5 +1,6 @@
 """The entry point: finds the verb, runs it, and turns every outcome into text and an exit code."""
 
+import errno
 import os
 import signal
 import sys
@@ -20,6 +21,12 @@ from hwnas.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, HwnasError, UsageE
 
 # Set by the shell's completion script, see `hwnas completion`.
 COMPLETE_VARIABLE = "_HWNAS_COMPLETE"
+# Names too long, no right to read or write, full or locked disks: not our mistakes.
+_REFUSALS = {
+    errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
+    errno.ELOOP, errno.ENOTDIR,
+}  # fmt: skip
+_LONGEST_NAME = 60
 EXIT_PIPE_CLOSED = 141  # what a shell reports for a program that SIGPIPE ended
 
 
@@ -123,11 +130,24 @@ def _run(arguments: list[str]) -> int:
         return _explain(error, debug=debug)
     except BrokenPipeError:
         raise
-    except Exception:  # noqa: BLE001 - the boundary: whatever else happens is our mistake
-        _traceback()
-        _say("this is a bug in hwnas", "please report it with the lines above and the command")
-        return EXIT_BUG
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever else happens is our mistake
+        return _unexpected(error, debug=debug)
     return EXIT_OK
+
+
+def _unexpected(error: Exception, *, debug: bool) -> int:
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        return _explain(_refused(error), debug=debug)
+    _traceback()
+    _say("this is a bug in hwnas", "please report it with the lines above and the command")
+    return EXIT_BUG
+
+
+def _refused(error: OSError) -> HwnasError:
+    """Return what is told of something that the system does not allow, wherever it was tried."""
+    name = "" if error.filename is None else str(error.filename)
+    shown = f"{name[:_LONGEST_NAME]}..." if len(name) > _LONGEST_NAME else name
+    return HwnasError(f"{shown}: {error.strerror}" if shown else str(error.strerror))
 
 
 def _explain(error: HwnasError | click.ClickException, *, debug: bool) -> int:

@@ -10,7 +10,7 @@ import click
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.profile import chosen_source, chosen_space, run_to_measure
 from hwnas.cli.progress import ProgressLine, clock
-from hwnas.cli.values import ARCHITECTURES, names
+from hwnas.cli.values import ARCHITECTURES, NAMES
 from hwnas.io.units import SIZE_BYTES, format_value
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @ARCHITECTURES
-@click.option("--precision", "precisions", type=names, default="fp32", show_default=True,
+@click.option("--precision", "precisions", type=NAMES, default="fp32", show_default=True,
               metavar="NAME,..", help="fp32, fp16, int8_dynamic, int8_static.")  # fmt: skip
 @click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
               help="Take the space of this run, with its classes and channels.  "

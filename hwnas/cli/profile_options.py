@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.profile_measuring import Settings
-from hwnas.cli.values import Decorator, names, options, seconds, whole_numbers
+from hwnas.cli.values import NAMES, SECONDS, WHOLE_NUMBERS, Decorator, options
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ def _care(
 
 # Passed as `settings`.
 SETTINGS = options(
-    click.option("--backend", "backends", type=names, default="onnxruntime", show_default=True,
+    click.option("--backend", "backends", type=NAMES, default="onnxruntime", show_default=True,
                  metavar="NAME,..", help="Runtimes to measure with."),
-    click.option("--precision", "precisions", type=names, metavar="NAME,..",
+    click.option("--precision", "precisions", type=NAMES, metavar="NAME,..",
                  help="fp32, bf16, int8_dynamic, .. [default: fp32, or all that a pack holds]"),
-    click.option("--threads", type=whole_numbers, default="1", show_default=True,
+    click.option("--threads", type=WHOLE_NUMBERS, default="1", show_default=True,
                  metavar="N,..", help="Threads of the runtime."),
-    click.option("--batch", "batches", type=whole_numbers, default="1", show_default=True,
+    click.option("--batch", "batches", type=WHOLE_NUMBERS, default="1", show_default=True,
                  metavar="N,..", help="Images at once."),
-    click.option("--workers", type=whole_numbers, default="1", show_default=True, metavar="N,..",
+    click.option("--workers", type=WHOLE_NUMBERS, default="1", show_default=True, metavar="N,..",
                  help="More than 1: throughput of that many processes, each on its own core."),
-    click.option("--pages", type=names, default="default", show_default=True, metavar="NAME,..",
+    click.option("--pages", type=NAMES, default="default", show_default=True, metavar="NAME,..",
                  help="Pages of the memory: default (what the system gives), huge."),
     _together("settings", Settings, "backends", "precisions", "threads", "batches", "workers",
               "pages"),
@@ -82,10 +82,10 @@ CARE = options(
     click.option("--again", type=click.Choice(["B", "C", "D"]),
                  help="Measure again what is graded so or worse; the better grade counts."),
     click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
-    click.option("--max-seconds", type=seconds, default="3", show_default=True, metavar="SECONDS",
+    click.option("--max-seconds", type=SECONDS, default="3", show_default=True, metavar="SECONDS",
                  help="Stop measuring a model after this time; it can be 2.7 times as long "
                  "beside others that use the memory."),
-    click.option("--timeout", type=seconds, default="60", show_default=True, metavar="SECONDS",
+    click.option("--timeout", type=SECONDS, default="60", show_default=True, metavar="SECONDS",
                  help="Give up on a model after this time."),
     _together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",
               "timeout"),

@@ -10,7 +10,7 @@ import click
 
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.progress import ProgressLine
-from hwnas.cli.values import names, options
+from hwnas.cli.values import NAMES, options
 from hwnas.cli.verbs import require
 from hwnas.errors import HwnasError, InfeasibleError, UnreliableError, UsageError
 
@@ -41,7 +41,7 @@ _HOW = options(
                  help="Ways to run to choose among: any, or such as threads=1,precision=fp32."),
     click.option("--confidence", type=float, default=0.95, show_default=True,
                  help="The probability with which a budget has to be kept."),
-    click.option("--minimise", type=names, metavar="NAME,..",
+    click.option("--minimise", type=NAMES, metavar="NAME,..",
                  help="What is traded for accuracy.  [default: latency]"),
     click.option("--engine", default="nsga2", show_default=True,
                  help="nsga2, pymoo, paper, random, uniform."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, millions, table, verb_options
+from hwnas.cli.values import Parsed
 from hwnas.io.units import COUNT, Range, parse_range
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def show(output: Output, name: str) -> None:
               help="How many architectures.")  # fmt: skip
 @click.option(
     "--macs",
-    type=count_range,
+    type=Parsed(count_range),
     metavar="LOW..HIGH",
     help="Only with MACs in this range, such as 200M..300M.",
 )
 @click.option(
     "--params",
-    type=count_range,
+    type=Parsed(count_range),
     metavar="LOW..HIGH",
     help="Only with parameters in this range, such as ..10M.",
 )

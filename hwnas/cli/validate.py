@@ -1,6 +1,5 @@
 """`hwnas validate`: the gate that an exported file passes before it is deployed."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ import click
 
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.progress import ProgressLine
-from hwnas.cli.values import options, seconds
+from hwnas.cli.values import SECONDS, Parsed, options
 from hwnas.errors import GateError, HwnasError, UnreliableError, UsageError
 from hwnas.io import units
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 _FORMATS = ("float32-nchw", "uint8-nhwc", "float32-nhwc")
 
 
-def _valued(kind: units.Kind) -> Callable[[str], float]:
-    return lambda text: units.parse(text, kind)
+def _valued(kind: units.Kind) -> Parsed:
+    return Parsed(lambda text: units.parse(text, kind))
 
 
 def _share(text: str) -> float:
@@ -51,7 +50,7 @@ _LIMITS = options(
                  help="Limit of the median latency."),
     click.option("--max-p99", type=_valued(units.DURATION_MS), metavar="30ms",
                  help="Limit of the 99th percentile."),
-    click.option("--min-accuracy", type=_share, metavar="0.9",
+    click.option("--min-accuracy", type=Parsed(_share), metavar="0.9",
                  help="Least share of right answers."),
     click.option("--max-size", type=_valued(units.SIZE_BYTES), metavar="40MB",
                  help="Limit of the file's size."),
@@ -67,19 +66,20 @@ _RUNNING = options(
                  help="Images at once where latency is measured."),
     click.option("--pages", type=click.Choice(["default", "huge"]), default="default",
                  show_default=True, help="Pages of the memory where speed is measured."),
-    click.option("--max-seconds", type=seconds, default="6", metavar="SECONDS",
+    click.option("--max-seconds", type=SECONDS, default="6", metavar="SECONDS",
                  show_default=True, help="Longest time to measure latency."),
     click.option("--no-speed", is_flag=True, help="Do not measure latency and memory."),
 )  # fmt: skip
 _FOREIGN = options(
     click.option("--size", type=click.IntRange(min=1), metavar="PIXELS",
                  help="Side of the input, for files that carry no metadata of hwnas."),
-    click.option("--mean", type=_numbers, metavar="M,..", help="Likewise: mean per channel."),
-    click.option("--std", type=_numbers, metavar="S,..",
+    click.option("--mean", type=Parsed(_numbers), metavar="M,..",
+                 help="Likewise: mean per channel."),
+    click.option("--std", type=Parsed(_numbers), metavar="S,..",
                  help="Likewise: standard deviation per channel."),
     click.option("--interpolation", type=click.Choice(["bicubic", "bilinear", "nearest"]),
                  help="Likewise: how images are scaled. [default: bicubic]"),
-    click.option("--crop", type=_share, metavar="0.875",
+    click.option("--crop", type=Parsed(_share), metavar="0.875",
                  help="Likewise: share of the shorter side that is kept. [default: 1]"),
     click.option("--channels", type=click.Choice(["RGB", "L"]),
                  help="Likewise: colours. [default: by the input]"),

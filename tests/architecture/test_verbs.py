@@ -39,7 +39,7 @@ def test_commands_have_the_common_options(name: str) -> None:
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.name not in COMMON:
             assert parameter.help, parameter.name
-            sentence = re.sub(r"\s*\[default: .*\]$", "", parameter.help or "")
+            sentence = re.sub(r"\s*\[default[:,] .*\]$", "", parameter.help or "")
             assert sentence.endswith("."), (parameter.name, parameter.help)
 
 

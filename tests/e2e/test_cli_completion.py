@@ -141,3 +141,16 @@ def test_a_real_bash_completes(folder: Path) -> None:
         env={**os.environ, "PATH": path},
     )  # fmt: skip
     assert child.stdout == "profile profiles\n"
+
+
+def test_completion_needs_no_generic_types_of_click() -> None:
+    """Before 8.4 they exist for type checkers only; other programs may hold click back."""
+    code = (
+        "import click, click.shell_completion as shell\n"
+        "def refuse(*_): raise TypeError('not subscriptable')\n"
+        "for kind in (click.ParamType, shell.CompletionItem):\n"
+        "    kind.__class_getitem__ = classmethod(refuse)\n"
+        "import hwnas.cli.completing, hwnas.cli.values\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -76,6 +76,36 @@ def test_our_own_mistakes_ask_to_be_reported(
     assert "ZeroDivisionError: 0 / 0\nerror: this is a bug in hwnas\nhint: please report" in err
 
 
+def test_what_the_system_refuses_is_no_bug(
+    probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe(fail(PermissionError(13, "Permission denied", "/a/b")))
+    assert command_line.main(["probe"]) == 1
+    assert capsys.readouterr().err == "error: /a/b: Permission denied\n"
+    assert command_line.main(["validate", "a" * 300]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: aaa")
+    assert err.endswith("a...: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["profile", "--threads", "x"], "--threads: 'x'; accepted: whole numbers from 1"),
+        (["fleet", "p", "--devices", "a,,b"], "--devices: 'a,,b' has an empty name"),
+        (["space", "sample", "nano", "--macs", "5"], "--macs: '5' is not a range; accepted: low.."),
+        (["validate", "m.onnx", "--max-p99", "5 days"], "--max-p99: '5 days' has the unit 'days'"),
+        (["validate", "m.onnx", "--mean", "a"], "--mean: 'a'; accepted: numbers such as"),
+        (["export", "--target", ","], "--target: ',' has an empty name"),
+    ],
+)
+def test_mistakes_in_values_name_the_option(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_interruption_can_be_resumed(
     probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
