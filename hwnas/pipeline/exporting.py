@@ -94,6 +94,8 @@ def export(
     leaves nothing, if a model is not what the module is.
     """
     wish = checked(wish or Wish())
+    if not Path(subnet).is_dir():
+        raise UsageError(f"{subnet}: no such folder", "hwnas extract writes the folder of a subnet")
     folder = artifact_folder(subnet, out)
     subject = open_subject(subnet, recipe=recipe)
     remarks: list[str] = []

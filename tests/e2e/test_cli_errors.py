@@ -97,9 +97,10 @@ def test_what_the_system_refuses_is_no_bug(
         (["validate", "m.onnx", "--max-p99", "5 days"], "--max-p99: '5 days' has the unit 'days'"),
         (["validate", "m.onnx", "--mean", "a"], "--mean: 'a'; accepted: numbers such as"),
         (["export", "--target", ","], "--target: ',' has an empty name"),
+        (["export", "missing"], "missing: no such folder"),
     ],
 )
-def test_mistakes_in_values_name_the_option(
+def test_mistakes_are_named(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line.main(arguments) == 2
