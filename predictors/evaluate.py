@@ -66,10 +66,7 @@ def evaluate(
     the time.
     """
     table, price = checks.features(genes, costs)
-    if folds < 2:
-        raise UsageError(f"folds is {folds}; accepted: from 2", "folds=5")
-    least = -(-LEAST_ROWS * folds // (folds - 1)) + 1
-    truth = checks.target(y, rows=len(table), least=least)
+    truth = checks.target(y, rows=len(table), least=_least_rows(folds))
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(truth))
     seen: dict[int, list[float]] = {}
@@ -101,6 +98,13 @@ def evaluate(
         fit_cpu_s=float(np.mean(seconds)),
         held_out=Prediction(*predictions),
     )
+
+
+def _least_rows(folds: int) -> int:
+    """Return how many rows leave enough to fit on when a fold is held out."""
+    if folds < 2:
+        raise UsageError(f"folds is {folds}; accepted: from 2", "folds=5")
+    return -(-LEAST_ROWS * folds // (folds - 1)) + 1
 
 
 def _sizes(rows: int, shares: tuple[float, ...]) -> list[int]:
