@@ -193,8 +193,9 @@ def _waited(child: "subprocess.Popen[bytes]") -> int:
         except subprocess.TimeoutExpired:
             child.kill()
             raise
-        if code == EXIT_INTERRUPTED:
-            raise click.exceptions.Exit(code) from None
+        # Python ends by the signal itself where it came in the middle of some imports.
+        if code in (EXIT_INTERRUPTED, -signal.SIGINT):
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         raise
 
 

@@ -1,8 +1,13 @@
-"""What the stages of `hwnas run` are started with."""
+"""What the stages of `hwnas run` are started with, and what becomes of an interrupt."""
 
+import signal
+
+import click
 import pytest
 
 from hwnas.cli.run import _environment as environment_of
+from hwnas.cli.run import _waited
+from hwnas.errors import EXIT_INTERRUPTED
 from hwnas.profiling import pages
 
 
@@ -21,3 +26,33 @@ def test_training_has_huge_pages_where_they_can_be_had(problem):
 @pytest.mark.parametrize("verb", ["profile", "validate", "search"])
 def test_what_is_measured_gets_what_the_system_gives(verb):
     assert environment_of((verb, "--run", "r")) == {}
+
+
+class Interrupted:
+    """A child that is waited for when Ctrl-C comes, and ends so."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.signals: list[int] = []
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.signals:
+            raise KeyboardInterrupt
+        return self.code
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+@pytest.mark.parametrize("code", [EXIT_INTERRUPTED, -signal.SIGINT])
+def test_an_interrupt_is_told_by_the_stage_alone(code: int) -> None:
+    child = Interrupted(code)
+    with pytest.raises(click.exceptions.Exit) as caught:
+        _waited(child)  # type: ignore[arg-type]
+    assert caught.value.exit_code == EXIT_INTERRUPTED
+    assert child.signals == [signal.SIGINT]
+
+
+def test_a_stage_that_ends_otherwise_leaves_the_telling_to_the_run() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _waited(Interrupted(-signal.SIGKILL))  # type: ignore[arg-type]
