@@ -106,11 +106,6 @@ def parse_range(text: str, kind: Kind) -> Range:
     return low, high
 
 
-def parse_list(text: str, kind: Kind) -> tuple[float, ...]:
-    """Return the values of a comma list such as `10ms,20ms`."""
-    return tuple(parse(part, kind) for part in text.split(","))
-
-
 def format_value(value: float, kind: Kind) -> str:
     """Return the text that `parse` turns back into exactly `value` (zero or more, finite)."""
     return _in_unit(value, _unit_for(value, kind), kind)
