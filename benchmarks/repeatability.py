@@ -19,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
 from hwnas.profiling import machine
 from hwnas.profiling.driver import Options, Provide, grid, profile
+from hwnas.profiling.measure import Plan
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import read_profile
@@ -81,11 +83,21 @@ def load_generators(count: int) -> Iterator[None]:
         yield
 
 
+def planned(changes: str) -> Plan:
+    """Return the plan with changes such as `max_s=3,min_runs=54`."""
+    usual = asdict(Plan())
+    pairs = (part.split("=") for part in changes.split(",") if part)
+    return Plan(**(usual | {name: type(usual[name])(value) for name, value in pairs}))
+
+
 def measure_once(arguments: argparse.Namespace, output: Path) -> None:
     """Measure all models in this process; the body of each of the separate processes."""
     archs, provide = models(arguments.pack, arguments.models)
     privileges = ("fifo", "autogroup") if arguments.privileged else ()
-    options = Options(force=True, memory=False, privileges=privileges, lock_folder=output.parent)
+    options = Options(
+        force=True, memory=False, privileges=privileges, lock_folder=output.parent,
+        plan=planned(arguments.plan),
+    )  # fmt: skip
     start = time.perf_counter()
     jobs = grid(archs, pages=[arguments.pages])
     outcome = profile(jobs, provide=provide, output=output, options=options)
@@ -103,7 +115,7 @@ def run_condition(
             command = [sys.executable, "-m", "benchmarks.repeatability"]
             command += [str(arguments.pack)] if arguments.pack else []
             command += ["--models", str(arguments.models), "--output", str(output)]
-            command += ["--pages", pages]
+            command += ["--pages", pages, "--plan", arguments.plan]
             subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
         runs = [read_profile(output).measured() for output in outputs]
         spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]
@@ -153,6 +165,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--pages", choices=PAGES, help="only with these")
+    parser.add_argument("--plan", default="", help="of measuring, such as max_s=3,target=0.005")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--privileged", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)

@@ -17,6 +17,7 @@ from hwnas.profiling.records import Grade, Latency, Record
 # By what a time measured with this grade may exceed the truth; None if nobody knows.
 _EXCESS: Mapping[Grade, float | None] = {"A": 1.0, "B": 1.0, "C": 1.5, "D": None}
 _MEBIBYTE = 2**20
+_TIMEOUT_S = 60.0  # for opening a file, and what is not measuring
 _QUIET = "stop other work on this machine and run it again"
 SPEED_GATES = ("p50", "p99", "memory")
 
@@ -42,8 +43,11 @@ def measure_file(model: Path, *, running: Running, precision: str, batch: int) -
     )
     job = Job(arch={"space": "file", "genes": {}}, backend=running.backend, settings=settings)
     # More runs than a profile takes: a percentile of the tail needs them.
-    plan = Plan(min_runs=200, max_runs=1000, max_s=running.seconds)
-    options = Options(force=True, plan=plan)
+    seconds = running.seconds
+    plan = Plan(
+        target=0.005, min_runs=200, max_runs=1000, max_s=seconds, patience_s=max(8.0, seconds)
+    )
+    options = Options(force=True, plan=plan, timeout_s=_TIMEOUT_S + 2 * plan.patience_s)
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
         path = Path(folder) / "profile.jsonl"
         try:

@@ -154,6 +154,9 @@ def chosen_source(
     old: tuple[Path, ...] = (),
 ) -> "Source":
     """Return the architectures that the options name."""
+    whole = pack or archs
+    if whole and few is None:
+        _refuse_number(f"{whole}, of which all is taken")
     named = named_source(pack, space, archs)
     if few is not None or old:
         return _few_of(few, old, space, named, seed=seed)
@@ -188,9 +191,7 @@ def _few_of(
         raise UsageError("--from goes with --few", "--few 15")
     if not old:
         raise UsageError("--few needs profiles of other devices", "--from a.jsonl,b.jsonl")
-    context = click.get_current_context()
-    if context.get_parameter_source("number") is ParameterSource.COMMANDLINE:
-        raise UsageError(f"both -n {context.params['number']} and --few {few}", "leave one out")
+    _refuse_number(f"--few {few}")
     require("profile --few", ("sklearn",))
     from hwnas.pipeline.measuring import from_old_devices, space_of_source
     from hwnas.pipeline.profiled import space_in
@@ -198,6 +199,13 @@ def _few_of(
     if named is not None:
         space = space_of_source(named)
     return from_old_devices(old, space or space_in(old), few, seed=seed, among=named)
+
+
+def _refuse_number(other: str) -> None:
+    """Raise UsageError if -n was typed, too."""
+    context = click.get_current_context()
+    if context.get_parameter_source("number") is ParameterSource.COMMANDLINE:
+        raise UsageError(f"both -n {context.params['number']} and {other}", "leave one out")
 
 
 def target_file(out: Path | None, run: Path | None, device: str | None) -> Path:

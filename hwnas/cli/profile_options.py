@@ -82,7 +82,8 @@ CARE = options(
     click.option("--again", type=click.Choice(["B", "C", "D"]),
                  help="Measure again what is graded so or worse; the better grade counts."),
     click.option("--no-memory", is_flag=True, help="Do not measure peak memory."),
-    click.option("--max-seconds", type=SECONDS, default="3", show_default=True, metavar="SECONDS",
+    click.option("--max-seconds", type=SECONDS, default="1.5", show_default=True,
+                 metavar="SECONDS",
                  help="Stop measuring a model after this time; it can be 2.7 times as long "
                  "beside others that use the memory."),
     click.option("--timeout", type=SECONDS, default="60", show_default=True, metavar="SECONDS",

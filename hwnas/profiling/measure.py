@@ -45,11 +45,11 @@ class Plan:
     block_runs: int = 10
     block_s: float = 0.5
     reference_every: int = 5
-    target: float = 0.005
-    min_runs: int = 54
+    target: float = 0.0075
+    min_runs: int = 27
     max_runs: int = 300
-    max_s: float = 3.0
-    patience_s: float = 8.0
+    max_s: float = 1.5
+    patience_s: float = 4.0
     probe_every_s: float = 0.05
     preempted_ratio: float = 1.05
 

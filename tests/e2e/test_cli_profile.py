@@ -331,6 +331,7 @@ def test_devices_are_compared_but_not_merged(run, run_json, measured, tmp_path):
         (["profile", "--run", "."], "not a run folder"),
         (["profile", "--explain", "smallest"], "of which space?"),
         (["profile", "a.pack", "--archs", "b.json"], "both a pack"),
+        (["profile", "n.pack", "-n", "3"], "both -n 3 and n.pack"),
         (["profile", "--space", "nano", "--timeout", "nan"], "'nan'; accepted: seconds"),
         (["profile", "--space", "nano", "--timeout", "inf"], "'inf'; accepted: seconds"),
         (["profile", "--space", "nano", "--max-seconds", "-1"], "'-1'; accepted: seconds"),
