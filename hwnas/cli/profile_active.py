@@ -58,7 +58,7 @@ def measure_until(
     most: int | None,
 ) -> None:
     """Measure and print what was reached; GateError if the error asked for was not."""
-    wanted = 100.0 * parse(wanted_error or _WANTED, SHARE)
+    wanted = 100.0 * _share(_WANTED if wanted_error is None else wanted_error)
     require("profile --active", ("sklearn",))
     backend, how = _first(output, settings, source)
     require_builders(source, [backend])
@@ -83,6 +83,13 @@ def measure_until(
             f"the error is {last.mape:.2f} % after {_count(found)}, not the {wanted:g} % asked for",
             f"the same command with --most {aim.most + 100} goes on, or ask for less",
         )
+
+
+def _share(text: str) -> float:
+    value = parse(text, SHARE)
+    if not 0 < value <= 1:
+        raise UsageError(f"--wanted-error {text!r}; accepted: a share such as 3% or 0.03")
+    return value
 
 
 def _first(output: Output, settings: Settings, source: "Source") -> "tuple[str, How]":

@@ -105,7 +105,7 @@ def _schema_of(path: Path) -> str:
         document: Any = json.loads(text)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:  # also text that is no text
+    except (ValueError, RecursionError) as error:  # also text that is no text
         raise FormatError(f"{path}: no file of hwnas, or a damaged one ({error})", _ACCEPTED) from (
             error
         )

@@ -250,9 +250,7 @@ def profile(path: Path) -> Shown:
 
 def accuracies(path: Path) -> Shown:
     """Return how many accuracies a journal holds, and their range."""
-    from hwnas.io import read_journal
-
-    header, *lines = read_journal(path)
+    header, lines = say.read_any_journal(path)
     values = [float(line["accuracy"]) for line in lines]
     span = f"{min(values):.2%} to {max(values):.2%}" if values else "-"
     outline = [
@@ -303,9 +301,7 @@ def landmark(path: Path) -> Shown:
 
 def verified(path: Path) -> Shown:
     """Return what was promised of the subnets that a search verified, and what was measured."""
-    from hwnas.io import read_journal
-
-    _, *lines = read_journal(path)
+    _, lines = say.read_any_journal(path)
     rows = []
     for line in lines:
         both = [

@@ -78,6 +78,14 @@ def read_any(path: Path) -> dict[str, Any]:
     return read_json(path, Schema(name=name, version=1))
 
 
+def read_any_journal(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the header and the records of a journal; all are at version 1."""
+    from hwnas.io import Schema, read_journal
+
+    header, *records = read_journal(path)
+    return Schema(name=str(header["schema"]), version=1).check(header, str(path)), records
+
+
 def some_of(names: Sequence[str]) -> str:
     """Return how many names there are, and the first of them."""
     shown = ", ".join(names[:6])

@@ -98,6 +98,9 @@ def test_what_the_system_refuses_is_no_bug(
         (["validate", "m.onnx", "--mean", "a"], "--mean: 'a'; accepted: numbers such as"),
         (["export", "--target", ","], "--target: ',' has an empty name"),
         (["export", "missing"], "missing: no such folder"),
+        (["profile", "--space", "nano", "--active", "--wanted-error", "25"], "--wanted-error '25'"),
+        (["profile", "--space", "nano", "--active", "--wanted-error", "0%"], "--wanted-error '0%'"),
+        (["profile", "--space", "nano", "--active", "--wanted-error", ""], "'' is not a share"),
     ],
 )
 def test_mistakes_are_named(

@@ -179,6 +179,9 @@ def test_changed_files_are_told_and_end_with_code_4(
         ("card.json", b'{"schema": "hwnas/subnet-card", "version": 1}', "incomplete"),
         ("p.jsonl", b'{"schema": "hwnas/profile", "version": 1}\n', "device"),
         ("v.json", b'{"schema": "hwnas/verdict", "version": 1}', "incomplete"),
+        ("a.jsonl", b'{"schema": "hwnas/accuracies", "version": 9}\n', "version 9"),
+        ("a.jsonl", b'{"schema": "hwnas/verified", "version": "1"}\n', "version is '1'"),
+        ("deep.json", b"[" * 100_000, "damaged"),
     ],
 )
 def test_strangers_and_damaged_files_are_named(
