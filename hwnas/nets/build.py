@@ -32,8 +32,7 @@ def axes_of(block: blocks.Block) -> Axes:
 
 def starts_of(block: blocks.Block) -> Starts:
     """Return what fills the parameters of a block's module that start in a way of their own."""
-    starts: Starts = getattr(MODULES[type(block)], "STARTS", {})
-    return starts
+    return MBConv.starts(block) if isinstance(block, blocks.MBConv) else {}
 
 
 def build_network(network: Network) -> PlainNetwork:

@@ -110,9 +110,6 @@ class MBConv(nn.Module):
         "project_norm.*": ("cout",),
         "shortcut.weight": ("cout", "cin", "-", "-"),
     }
-    # In a supernet the same maps pass with and without a convolution, as widths differ or not:
-    # what follows could not fit both if the convolution mixed channels at random.
-    STARTS: ClassVar[Starts] = {"shortcut.weight": _padded_identity}
 
     def __init__(self, block: blocks.MBConv) -> None:
         super().__init__()
@@ -126,10 +123,19 @@ class MBConv(nn.Module):
         self.project_norm = BatchNorm(cout)
         nn.init.zeros_(self.project_norm.weight)  # the block starts as its shortcut
         self.shortcut = Pointwise(cin, cout, bias=False) if cin != cout else None
-        if self.shortcut is not None:
-            self.STARTS["shortcut.weight"](self.shortcut.weight)
+        if self.shortcut is not None and not block.random_shortcut:
+            _padded_identity(self.shortcut.weight)
         self.drop = DropPath()
         self.stride = block.stride
+
+    @classmethod
+    def starts(cls, block: blocks.MBConv) -> Starts:
+        """Return what fills a shared tensor that is larger than that of any block.
+
+        In a supernet the same maps pass with and without a convolution, as widths differ or not:
+        what follows cannot fit both if the convolution mixes channels at random.
+        """
+        return {} if block.random_shortcut else {"shortcut.weight": _padded_identity}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's map."""

@@ -86,7 +86,10 @@ class Stem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MBConv:
-    """Inverted residual; the shortcut pools where it strides and projects where widths differ."""
+    """Inverted residual; the shortcut pools where it strides and projects where widths differ.
+
+    `random_shortcut`: that projection starts at random, and not by passing channels on.
+    """
 
     cin: int
     cout: int
@@ -95,6 +98,7 @@ class MBConv:
     stride: int
     expands: bool
     squeezes: bool
+    random_shortcut: bool = False
 
     @property
     def squeezed(self) -> int:

@@ -36,6 +36,7 @@ def alphanet(*, classes: int = 1000, channels: int = 3) -> Space:
                 previous=previous,
                 before=before,
                 stride=stride,
+                random_shortcuts=True,
                 squeezes=squeezes,
                 expand=fixed,
             )

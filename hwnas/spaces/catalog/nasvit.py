@@ -90,6 +90,7 @@ def nasvit(*, classes: int = 1000, channels: int = 3, scaling: str = "switchable
                 previous=previous,
                 before=before,
                 stride=stride,
+                random_shortcuts=True,
                 squeezes=squeezes,
                 expand=expand,
             )
@@ -156,6 +157,7 @@ def nasvit_paper(*, classes: int = 1000, channels: int = 3, scaling: str = "swit
                 previous=previous,
                 before=before,
                 stride=stride,
+                random_shortcuts=True,
                 squeezes=False,
                 expand=1,
                 more_genes=("ratio", "windows") if stage == "t4" else ("ratio",),
@@ -185,6 +187,7 @@ def _conv_parts(
                 previous=previous,
                 before=before,
                 stride=stride,
+                random_shortcuts=True,
                 squeezes=squeezes,
                 kernel=mb3_kernel if stage == "mb3" else None,
                 expand=1 if stage == "mb1" else None,

@@ -50,12 +50,13 @@ def mbconv_part(
     squeezes: bool,
     kernel: int | None = None,
     expand: int | None = None,
+    random_shortcuts: bool = False,
 ) -> Part:
     """Return a stage of MBConvs; kernel and expansion are genes unless given.
 
     `previous` is the stage whose width comes in, `before` the strides of all earlier layers.
     """
-    fixed = _Fixed(kernel, expand)
+    fixed = _Fixed(kernel, expand, random_shortcuts)
     genes = _genes(name, previous, fixed)
 
     def blocks(genes: Genes) -> tuple[Placed, ...]:
@@ -82,13 +83,14 @@ def transformer_part(
     more_genes: Sequence[str] = (),
     kernel: int | None = 3,
     expand: int | None = None,
+    random_shortcuts: bool = False,
 ) -> Part:
     """Return a stage whose first layer is an MBConv and whose other layers are transformers.
 
     `transformer(genes, side)` describes the transformer layers; depth counts the MBConv.
     """
     more = tuple(f"{name}.{gene}" for gene in more_genes)
-    fixed = _Fixed(kernel, expand)
+    fixed = _Fixed(kernel, expand, random_shortcuts)
     genes = _genes(name, previous, fixed) + more
 
     def blocks(genes: Genes) -> tuple[Placed, ...]:
@@ -120,10 +122,11 @@ def classifier_part(*, previous: str, before: Sequence[int], classes: int) -> Pa
 
 
 class _Fixed(NamedTuple):
-    """Kernel and expansion of a stage's MBConvs where they are no genes."""
+    """What is the same for all MBConvs of a stage; kernel and expansion if they are no genes."""
 
     kernel: int | None
     expand: int | None
+    random_shortcuts: bool
 
 
 def _genes(name: str, previous: str, fixed: _Fixed) -> tuple[str, ...]:
@@ -147,4 +150,5 @@ def _mbconv(
         stride=stride,
         expands=ratio > 1,
         squeezes=squeezes,
+        random_shortcut=fixed.random_shortcuts,
     )
