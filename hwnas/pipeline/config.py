@@ -63,8 +63,8 @@ class DeploySettings(Settings):
     precisions: Names = ("fp32",)
     backends: Names = ("onnxruntime",)
     verify: Count = Field(3, description="subnets per budget that are built and measured")
-    landmarks: tuple[str, ...] = Field(
-        (), description='other networks to compare with: names of timm, or "auto"; none: no stage'
+    landmarks: Names = Field(
+        (), description="other networks to compare with: names of timm, or auto; none: no stage"
     )
     min_accuracy: Annotated[float, Field(ge=0, le=1), BeforeValidator(_share)] = Field(
         0.0, description="of the exported models on the test images; 0: any"
@@ -210,7 +210,7 @@ def _explained(error: ValidationError, source: str) -> UsageError:
         return UsageError(f"{source}: unknown key {name}; {accepted}", _HINT)
     if first["type"] == "missing":
         return UsageError(f"{source}: {name} is missing", _HINT)
-    message = first["msg"].removeprefix("Input should be ")
+    message = first["msg"].removeprefix("Input should be ").replace("a valid tuple", "a list")
     return UsageError(f"{source}: {name} is {first['input']!r}; accepted: {message}", _HINT)
 
 

@@ -13,12 +13,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hwnas.pipeline.config import Recipe
-from hwnas.pipeline.known_networks import DEFAULT_COUNT
+from hwnas.pipeline.known_networks import DEFAULT_COUNT, Images, known
 from hwnas.pipeline.stages import AUTO
 from hwnas.pipeline.training_run import device_of
 from hwnas.spaces import Space
 
 if TYPE_CHECKING:
+    from hwnas.training.datasets import Data
     from hwnas.training.loop import Training
 
 _WARM_UP, _TIMED = 6, 12
@@ -104,6 +105,7 @@ def _timed(recipe: Recipe, note: Callable[[str], None]) -> _Units:
     data = load_data(recipe.data)
     for remark in data.notes:
         note(remark)
+    _check_landmarks(recipe, data)
     note("timing a few training steps, two subnets and two models")
     of = space_for(recipe, data)
     supernet = Supernet(of, seed=recipe.process.seed)
@@ -116,6 +118,14 @@ def _timed(recipe: Recipe, note: Callable[[str], None]) -> _Units:
         measurement=_measurement_seconds(of),
         parameters=sum(tensor.numel() for tensor in supernet.parameters()),
     )
+
+
+def _check_landmarks(recipe: Recipe, data: "Data") -> None:
+    """Raise for networks that cannot be trained on the data: they come last, after hours."""
+    named = recipe.deploy.landmarks
+    images = Images(classes=len(data.classes), channels=data.channels, side=data.image_size)
+    for entry in () if named == (AUTO,) else named:
+        known(entry, images)
 
 
 def _step_seconds(training: "Training") -> float:

@@ -254,7 +254,8 @@ def test_a_recipe_can_make_it_a_stage(tmp_path: Path) -> None:
         return {stage.name: stage for stage in stages_of(recipe, "x.toml", tmp_path, force=True)}
 
     assert "landmarks" not in stages()
-    chosen = stages('deploy.landmarks=["auto"]')
+    chosen = stages("deploy.landmarks=auto")
+    assert stages('deploy.landmarks=["auto"]') == chosen
     assert list(chosen)[-2:] == ["landmarks", "report"]
     run = ("--run", str(tmp_path), "--force")
     assert chosen["landmarks"].commands == (("landmarks", *run),)

@@ -114,6 +114,17 @@ def test_from_a_folder_to_a_plan_with_one_command(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_what_would_fail_at_the_end_is_told_before_the_training_and_once(tmp_path: Path) -> None:
+    images(tmp_path / "images")
+    command = (*HWNAS, "run", "own-images", "--run", "x", "--set", "data.heldout=8")
+    wanted = ("--set", "deploy.landmarks=resnet99")
+    done = subprocess.run((*command, *wanted), cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unknown network 'resnet99'; did you mean" in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert not (tmp_path / "x").exists()
+
+
 def test_more_held_out_than_there_is(tmp_path: Path) -> None:
     images(tmp_path / "images")
     done = planned(tmp_path, "--set", "data.heldout=8000")
@@ -126,6 +137,7 @@ def test_more_held_out_than_there_is(tmp_path: Path) -> None:
     ("given", "said", "hint"),
     [
         ("deploy.latency=5", "'5' has no unit", "25ms"),
+        ("data.mean=0.5", "data.mean is 0.5; accepted: a list", ""),
         ("deploy.latency=5ms,fast", "'fast' is not a duration", ""),
         ("deploy.min_accuracy=90", "a share is 90", ""),
         ("deploy.precisions=fp8", "'fp8'; did you mean", ""),
