@@ -52,7 +52,7 @@ def nano(*, classes: int = 10, channels: int = 3, scaling: str = "switchable") -
                 side=side,
                 scale_row=row,
                 scale_rows=rows,
-                scale_init=0.1,
+                scale_init=0.02,
             )
 
         return transformer
