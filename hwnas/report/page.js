@@ -18,7 +18,7 @@
   const facts = (found) => make("dl", "facts", ...found.map(([name, value, beside, measured]) => {
     const value_ = make("dd", "", measured || value);
     if (measured) value_.append(" ", make("small", "was", "measured"));
-    if (beside) value_.append(" ", make("small", "", measured ? `predicted ${beside}` : beside));
+    if (beside) value_.append(" ", make("small", "", `predicted ${beside}`));
     return make("div", "", make("dt", "", name), value_);
   }));
 
