@@ -40,6 +40,8 @@ def from_document(kind: type[T], document: dict[str, Any], origin: str) -> T:
         raise FormatError(f"{origin}: {place}: {first['msg'].lower()}") from error
     except UsageError as error:  # of a value that checks itself
         raise FormatError(f"{origin}: {error.message}") from error
+    except ValueError as error:  # NaN or infinite numbers, which are no JSON
+        raise FormatError(f"{origin}: {error}") from error
     return found
 
 

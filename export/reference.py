@@ -42,15 +42,17 @@ def read_reference(path: Path) -> Reference:
     logits = {
         int(name.removeprefix(_LOGITS)): values
         for name, values in sorted(arrays.items())
-        if name.startswith(_LOGITS) and name.removeprefix(_LOGITS).isdigit()
+        if name.startswith(_LOGITS) and name.removeprefix(_LOGITS).isdecimal()
     }
     if images is None or labels is None or not logits:
         raise FormatError(f"{path}: no reference of a model (it has {', '.join(sorted(arrays))})")
     if images.dtype != np.uint8 or images.ndim != 4 or len(labels) != len(images):
         raise FormatError(f"{path}: images are {images.dtype} of shape {images.shape}")
     for batch, values in logits.items():
-        if values.ndim != 2 or len(values) != batch or batch > len(images):
+        if values.ndim != 2 or not 0 < batch == len(values) <= len(images) or not values.size:
             raise FormatError(f"{path}: logits of {batch} images have shape {values.shape}")
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise FormatError(f"{path}: logits of {batch} images are no finite numbers")
     return Reference(images=images, labels=labels, logits=logits)
 
 

@@ -42,14 +42,17 @@ class Deployed:
 
 def triton(folder: Path, deployed: Deployed) -> None:
     """Write a model repository of Triton: `<name>/config.pbtxt` and `<name>/1/model.onnx`."""
-    if not _NAME.fullmatch(deployed.name):
-        raise UsageError(
-            f"model name {deployed.name!r}; accepted: letters, digits, '_', '-' and '.'"
-        )
+    check_name(deployed.name)
     place = folder / deployed.name
     write_atomic(place / "1" / "model.onnx", deployed.model.read_bytes())
     write_atomic(place / "labels.txt", "\n".join(deployed.metadata.classes) + "\n")
     write_atomic(place / "config.pbtxt", triton_config(deployed.name, deployed.metadata))
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that is no folder's of a model repository."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"model name {name!r}; accepted: letters, digits, '_', '-' and '.'")
 
 
 def triton_config(name: str, metadata: ModelMetadata) -> str:

@@ -34,7 +34,7 @@ from hwnas.export.precisions import (
 )
 from hwnas.export.reference import Answer, Reference, differences, write_reference
 from hwnas.export.speed import Race, race
-from hwnas.export.targets import TARGETS, Deployed, check_targets
+from hwnas.export.targets import TARGETS, Deployed, check_name, check_targets
 from hwnas.export.validate_run import Feeding, batched, open_runner
 from hwnas.io import write_atomic, write_folder_atomic
 from hwnas.pipeline.exportable import (
@@ -109,6 +109,8 @@ def checked(wish: Wish) -> Wish:
     """Return the wish with its precisions in order; raises if it cannot be met here."""
     check_opset(wish.opset)
     check_targets(wish.targets)
+    if wish.name is not None:
+        check_name(wish.name)
     if wish.batch is not None and wish.batch < 1:
         raise UsageError(f"batch size {wish.batch}; accepted: a whole number from 1")
     if wish.images < 1:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from hwnas.errors import FormatError, GateError
+from hwnas.errors import FormatError, GateError, UsageError
 from hwnas.export.artifact import (
     MANIFEST_FILE,
     Manifest,
@@ -18,7 +18,9 @@ from hwnas.export.artifact import (
 )
 from hwnas.export.metadata import PLANES
 from hwnas.export.reference import Reference, differences, read_reference, write_reference
+from hwnas.io import write_tensors
 from hwnas.io.preprocessing import Preprocessing
+from hwnas.pipeline.exporting import Wish, checked
 from hwnas.testing.onnx_models import conv_stack
 
 # As version 1 was written; must stay readable for good.
@@ -189,9 +191,38 @@ def test_differences_are_relative_to_the_largest_logit():
 
 
 def test_a_damaged_reference_is_refused(tmp_path):
-    from hwnas.io import write_tensors
-
     path = tmp_path / "reference.safetensors"
     write_tensors(path, {"images": np.zeros((1, 2, 2, 1), np.uint8)})
     with pytest.raises(FormatError, match="no reference"):
         read_reference(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_refused(tmp_path, value):
+    document = json.loads(json.dumps(STORED))
+    document["models"][0]["difference"] = value
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(document))
+    with pytest.raises(FormatError, match="manifest.json: "):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("logits/0", np.zeros((0, 2), np.float32)),
+        ("logits/1", np.full((1, 2), np.nan, np.float32)),
+        ("logits/1", np.zeros((1, 2), np.int8)),
+        ("logits/\u00b2", np.zeros((2, 2), np.float32)),
+    ],
+)
+def test_references_that_prove_nothing_are_refused(tmp_path, name, values):
+    images, labels = np.zeros((2, 8, 8, 1), np.uint8), np.zeros(2, np.int64)
+    path = tmp_path / "reference.safetensors"
+    write_tensors(path, {"images": images, "labels": labels, name: values})
+    with pytest.raises(FormatError, match="logits"):
+        read_reference(path)
+
+
+def test_the_name_of_a_server_is_looked_at_before_anything_is_written():
+    with pytest.raises(UsageError, match="model name 'a b'"):
+        checked(Wish(targets=("triton",), name="a b"))
