@@ -237,9 +237,3 @@ def batched(squares: Squares, runner: Runner, feeding: Feeding) -> Logits:
         full = np.resize(part, (size, *part.shape[1:]))  # repeats images to fill the batch
         parts.append(runner.run(feeding.feed(full))[: len(part)])
     return np.concatenate(parts)
-
-
-def check_logits(found: Logits, count: int) -> None:
-    """Raise FormatError unless there is a row of finite numbers for each image."""
-    if found.ndim != 2 or len(found) != count:
-        raise FormatError(f"{count} images give an output of shape {found.shape}")

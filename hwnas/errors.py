@@ -51,6 +51,12 @@ class FormatError(HwnasError):
     """A file is damaged, foreign, or written by a newer version."""
 
 
+class AbsentError(FormatError):
+    """A file or folder that was named is not there."""
+
+    exit_code = 2
+
+
 class MissingPackageError(HwnasError):
     """A verb needs packages that are not installed."""
 

@@ -9,7 +9,7 @@ import click
 
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.profile_measuring import PROFILES, groups_table
-from hwnas.errors import FormatError, GateError, HwnasError
+from hwnas.errors import AbsentError, FormatError, GateError, UsageError
 
 if TYPE_CHECKING:
     from hwnas.profiling.profiles import Profile
@@ -30,8 +30,10 @@ def list_profiles(output: Output, folder: Path) -> None:
     """List the profiles in FOLDER (profiles/ unless given)."""
     from hwnas.profiling.profiles import read_profile
 
+    if folder.is_file():
+        raise UsageError(f"{folder}: is a file", f"hwnas profiles show {folder}")
     if not folder.is_dir():
-        raise HwnasError(f"{folder}: no such folder", "hwnas profile --space nano -n 20")
+        raise AbsentError(f"{folder}: no such folder", "hwnas profile --space nano -n 20")
     documents, rows = [], []
     for path in sorted(folder.glob("*.jsonl")):
         try:

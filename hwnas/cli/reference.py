@@ -28,7 +28,7 @@ Results go to standard output, everything else to standard error. Values have un
 |---|---|
 | 0 | done |
 | 1 | failed; the message says why, and what to type next |
-| 2 | the request makes no sense |
+| 2 | the request makes no sense, or names what is not there |
 | 3 | nothing can satisfy the request, or it is outside of what predictors know |
 | 4 | something was examined and is not what was asked for |
 | 5 | a measurement cannot be trusted, so there is no verdict |

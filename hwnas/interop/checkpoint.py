@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hwnas.errors import FormatError
+from hwnas.errors import AbsentError, FormatError
 from hwnas.io import read_tensors
 
 _HARMLESS: dict[tuple[str, str], Any] = {
@@ -83,8 +83,10 @@ def _pickle_module() -> ModuleType:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the containers and tensors of a torch checkpoint or a safetensors file."""
     path = Path(path)
+    if path.is_dir():
+        raise FormatError(f"{path}: is a folder")
     if not path.is_file():
-        raise FormatError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+        raise AbsentError(f"{path}: no such file")
     if path.suffix == ".safetensors":
         return {name: torch.from_numpy(array) for name, array in read_tensors(path)[0].items()}
     try:

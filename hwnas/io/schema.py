@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwnas.errors import FormatError
+from hwnas.errors import AbsentError, FormatError
 from hwnas.io.atomic import write_atomic
 
 Document = dict[str, Any]
@@ -53,7 +53,7 @@ def read_json(path: Path, schema: Schema) -> Document:
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
+        raise AbsentError(f"{path}: no such file") from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

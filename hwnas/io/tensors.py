@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from hwnas.errors import FormatError
+from hwnas.errors import AbsentError, FormatError
 from hwnas.io.atomic import write_atomic
 from hwnas.io.canonical import canonical_json
 
@@ -58,7 +58,7 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     try:
         return load_file(path), _metadata(path)
     except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
+        raise AbsentError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError, struct.error) as error:
         raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
 

@@ -134,15 +134,6 @@ def measure_actively(
     )
 
 
-def next_batch(
-    space: Space, measured: Mapping[Arch, float], n: int, *, seed: int = 0
-) -> list[Arch]:
-    """Return `n` architectures that a predictor fitted on `measured` is least sure of."""
-    session = _Session(space=space, measure=_nothing, tried=dict(measured), among=None, seed=seed)
-    end = len(measured)
-    return session.next(Predictor.fit(*session.table(end), seed=seed), n, end=end)
-
-
 def candidates(
     space: Space,
     rng: np.random.Generator,
@@ -251,7 +242,3 @@ class _Session:
         measured = self.measured(end)
         found = features(self.space, list(measured))
         return found.genes, found.costs, np.array(list(measured.values()))
-
-
-def _nothing(archs: Sequence[Arch]) -> Sequence[float | None]:
-    return [None] * len(archs)

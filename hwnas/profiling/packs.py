@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwnas.errors import FormatError
+from hwnas.errors import AbsentError, FormatError
 from hwnas.io import Schema, canonical_json, onnxwire, write_atomic
 from hwnas.profiling.records import ArchJson, Settings, arch_digest, network_of
 from hwnas.profiling.weights import Spec, describe, generate
@@ -168,7 +168,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
     except (zipfile.BadZipFile, ValueError) as error:
         raise FormatError(f"{path}: not a pack, or cut off ({error})") from error
     except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
+        raise AbsentError(f"{path}: no such file") from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hwnas.errors import FormatError, HwnasError
+from hwnas.errors import AbsentError, FormatError, HwnasError
 from hwnas.io import Journal, Schema, canonical_json, read_journal, write_atomic
 from hwnas.profiling.records import (
     GRADES,
@@ -190,7 +190,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         return read_journal(path)
     except FileNotFoundError as error:
-        raise FormatError(f"{path}: no such file") from error
+        raise AbsentError(f"{path}: no such file") from error
     except OSError as error:
         raise _unreadable(path, error) from error
 

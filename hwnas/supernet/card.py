@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwnas.errors import FormatError, GateError
+from hwnas.errors import AbsentError, FormatError, GateError
 from hwnas.io import Schema, digest_file, read_json, write_json
 from hwnas.io.preprocessing import Preprocessing, preprocessing_from
 from hwnas.supernet.proof import Proof
@@ -103,7 +103,7 @@ def read_card(folder: Path) -> Card:
     for name, expected in card.files.items():
         file = Path(folder) / name
         if not file.is_file():
-            raise FormatError(f"{file}: no such file", "hwnas extract writes it anew")
+            raise AbsentError(f"{file}: no such file", "hwnas extract writes it anew")
         if digest_file(file) != expected:
             raise GateError(
                 f"{file}: has changed since its card was written", "hwnas extract writes it anew"

@@ -147,7 +147,7 @@ def test_damaged_files(
 
 def test_an_absent_file(hwnas: Run, tmp_path: Path) -> None:
     child = hwnas("import", "nasvit", str(tmp_path / "no.pth"), "--out", str(tmp_path / "run"))
-    assert child.returncode == 1
+    assert child.returncode == 2
     assert child.stderr == f"error: {tmp_path / 'no.pth'}: no such file\n"
 
 

@@ -6,7 +6,7 @@ import pytest
 import hwnas
 from hwnas.errors import HwnasError, UsageError
 from hwnas.pipeline.accuracies import spread
-from hwnas.pipeline.choose import candidates, few, measure_actively, next_batch
+from hwnas.pipeline.choose import candidates, few, measure_actively
 from hwnas.predictors import Prediction
 from hwnas.predictors.features import features
 from hwnas.spaces import Space
@@ -161,7 +161,6 @@ def test_a_space_that_is_used_up_ends_it() -> None:
 
     found = measure_actively(TABLE, measure, wanted_mape=1e-9, most=100, batch=10)
     assert len(found.measured) == 27
-    assert not next_batch(TABLE, found.measured, 4)
 
 
 def test_what_cannot_be_measured_is_explained() -> None:
