@@ -20,6 +20,7 @@ from hwnas.profiling.backends.base import fixed_input
 SIZES = (1, 2, 3, 5, 7, 16)
 _TIMES_RECORDED = 2.0
 _LEAST_SHARE = 0.2
+_ANEW = "export it anew: hwnas export"
 
 # Other ways to feed a model, each with what it means if they give the right logits.
 Others = Sequence[tuple[str, Feeding]]
@@ -91,6 +92,8 @@ def batch_gate(runner: Runner, outputs: Outputs, *, said: str, tolerance: float)
     wanted = said or baked
     if outputs.faults:
         return _refused(outputs, wanted)
+    if broken := _not_numbers(outputs):
+        return failed(name, broken, wanted=wanted, found="no numbers", hint=_ANEW)
     first = min(outputs.logits)
     apart = {size: _apart(found, outputs.logits[first]) for size, found in outputs.logits.items()}
     worst = max(apart, key=lambda size: apart[size])
@@ -106,6 +109,15 @@ def batch_gate(runner: Runner, outputs: Outputs, *, said: str, tolerance: float)
         f"a batch size of {baked} is baked in; the file does not say whether that is meant"
     )  # fmt: skip
     return passed(name, " ".join(map(str, outputs.logits)), wanted=wanted, reason=unsaid)
+
+
+def _not_numbers(outputs: Outputs) -> str:
+    """Return what is said of logits that are NaN or infinite, "" if none are."""
+    for size, found in outputs.logits.items():
+        bad = int(np.count_nonzero(~np.isfinite(found).all(axis=1)))
+        if bad:
+            return f"at batch {size} the logits of {bad} of {size} images are NaN or infinite"
+    return ""
 
 
 def _refused(outputs: Outputs, wanted: str) -> Gate:
@@ -146,6 +158,8 @@ def parity_gate(
     figures = {str(size): value for size, value in apart.items()}
     if not apart:
         return failed("parity", "no batch size could be run"), figures
+    if broken := _not_numbers(outputs):
+        return failed("parity", broken, found="no numbers", hint=_ANEW), figures
     worst = max(apart, key=lambda size: apart[size])
     wanted, found = f"<= {tolerance:.2g}", f"{apart[worst]:.2g}"
     if apart[worst] <= tolerance:
@@ -154,7 +168,7 @@ def parity_gate(
         f"at batch {worst} the logits differ from torch's by {found} of the largest "
         f"(accepted: {tolerance:.2g}); {_cause(runner, reference, tolerance, others)}"
     )
-    return failed("parity", reason, wanted=wanted, found=found, hint="export it anew"), figures
+    return failed("parity", reason, wanted=wanted, found=found, hint=_ANEW), figures
 
 
 def expected_logits(reference: Reference, size: int) -> Logits:

@@ -104,6 +104,22 @@ def test_a_batch_size_baked_into_the_graph_is_named(artifact):
     assert "a batch size of 1 is baked in; a batch of 2 fails" in found["batch"]
 
 
+def test_logits_that_are_no_numbers_are_said_so(artifact):
+    model = onnx.load(artifact / MODEL_FILE)
+    last = model.graph.node[-1]
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([np.nan], np.float32), "nothing")
+    )
+    inner = last.output[0] + "/inner"
+    model.graph.node.append(helper.make_node("Add", [inner, "nothing"], [last.output[0]]))
+    last.output[0] = inner
+    onnx.save(model, artifact / MODEL_FILE)
+    seal(artifact)
+    found = failing(examine(artifact))
+    assert found["batch"] == "at batch 1 the logits of 1 of 1 images are NaN or infinite"
+    assert found["parity"] == found["batch"]
+
+
 def test_images_that_influence_each_other_are_noticed(artifact):
     model = onnx.load(artifact / MODEL_FILE)
     last = model.graph.node[-1]
