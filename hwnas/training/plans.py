@@ -48,18 +48,26 @@ Plan = Callable[[Moment], Sequence[Task]]
 _DRAW, _WALK, _BANK, _VARY = 1, 2, 4, 5
 
 
-def sandwich(space: Space, *, random: int, distils: bool, vary: Sequence[str] = ()) -> Plan:
+def sandwich(
+    space: Space,
+    *,
+    random: int,
+    distils: bool,
+    vary: Sequence[str] = (),
+    vary_share: float = 1.0,
+) -> Plan:
     """Return the plan of NASViT, AlphaNet and BigNAS: largest, smallest, `random` others.
 
     The largest comes first because the others learn from it (`distils`). Of the genes in `vary`
     the largest and the smallest take random values, too, so that values which are neither the
-    first nor the last, such as middle resolutions, are trained as often.
+    first nor the last, such as middle resolutions, are trained as often; each of the two does so
+    in `vary_share` of the steps, and is itself in the others.
     """
     largest, smallest = space.largest(), space.smallest()
     source = (0,) if distils else ()
 
     def varied(arch: Arch, rng: np.random.Generator) -> Arch:
-        if not vary:
+        if not vary or (vary_share < 1 and rng.random() >= vary_share):
             return arch
         (other,) = space.sample(1, rng)
         return space.arch({**arch, **{gene: other[gene] for gene in vary}})

@@ -120,7 +120,13 @@ def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
         if unknown is not None:
             raise unknown_name("gene in plan.vary", unknown, of.genes)
         distils = recipe.losses.distillation != "none"
-        return sandwich(of, random=wanted.random, distils=distils, vary=wanted.vary)
+        return sandwich(
+            of,
+            random=wanted.random,
+            distils=distils,
+            vary=wanted.vary,
+            vary_share=wanted.vary_share,
+        )
     levels, ends = wanted.levels, wanted.smallest_up_to
     if not levels:
         levels, ends = default_levels(of)

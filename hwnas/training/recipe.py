@@ -36,6 +36,9 @@ class PlanSettings(Settings):
     vary: tuple[str, ...] = Field(
         (), description="genes whose values the largest and the smallest draw, too"
     )
+    vary_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="of the steps in which each of them does so"
+    )
     levels: tuple[Positive, ...] = Field((), description="MACs, for complexity; default: spread")
     smallest_up_to: tuple[Positive, ...] = Field((), description="ends of the smallest's ranges")
     bank: int = Field(0, ge=0, le=10_000, description="good subnets that a level of cost keeps")

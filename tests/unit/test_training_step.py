@@ -380,3 +380,20 @@ def test_the_ends_of_a_sandwich_can_vary_in_chosen_genes() -> None:
     assert [task.arch for task in fixed(moments[0])][2:] == [
         task.arch for task in varied(moments[0])
     ][2:]
+
+
+def test_the_ends_of_a_sandwich_are_themselves_in_the_other_steps() -> None:
+    space = hwnas.space("nano")
+    vary = ("resolution", "pool.width", "t3.width", "t4.width")  # chance of none differing: 1 in 54
+    half = sandwich(space, random=0, distils=True, vary=vary, vary_share=0.5)
+    never = sandwich(space, random=0, distils=True, vary=vary, vary_share=0.0)
+    ends = {"largest": space.largest(), "smallest": space.smallest()}
+    for role, end in ends.items():
+        seen = [
+            task.arch == end
+            for step in range(400)
+            for task in half(Moment(0, 0, step))
+            if task.role == role
+        ]
+        assert 0.4 < sum(seen) / len(seen) < 0.62
+    assert [task.arch for task in never(Moment(0, 0, 0))] == list(ends.values())
