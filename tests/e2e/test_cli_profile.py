@@ -245,7 +245,7 @@ def test_profiles_are_listed_and_shown(run, run_json, measured):
     assert {record["digest"] for record in shown["records"]} >= {LARGEST.digest}
     measured.with_name("broken.jsonl").write_text("{}\n")
     assert "unreadable" in run("profiles", "list", ".").stdout
-    assert run("profiles", "list", "nowhere", code=1).stderr.startswith("error: nowhere")
+    assert run("profiles", "list", "nowhere", code=2).stderr.startswith("error: nowhere")
 
 
 def test_names_that_the_terminal_has_no_letters_for_are_shown(measured):
