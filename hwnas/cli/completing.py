@@ -5,6 +5,7 @@ heavy is imported; whatever goes wrong, the answer is that there is nothing to c
 """
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from pathlib import Path
 from typing import TypeAlias
 
@@ -45,9 +46,7 @@ class Completing(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a verb."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _teach(command, cmd_name)
-        return command
+        return None if command is None else _taught(command, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
         """Return the verbs and options that begin so."""
@@ -99,14 +98,17 @@ def runs(incomplete: str) -> Items:
     return _beginning(there, incomplete) or [CompletionItem(incomplete, type="dir")]
 
 
-def _teach(command: click.Command, verb: str) -> None:
-    if isinstance(command, click.Group):
-        for below in command.commands.values():
-            _teach(below, verb)
-    for parameter in command.params:
+def _taught(command: click.Command, verb: str) -> click.Command:
+    """Return a copy that knows values: commands live on, and parse what is typed later."""
+    taught = copy(command)
+    taught.params = [copy(parameter) for parameter in command.params]
+    for parameter in taught.params:
         values = _values_of(parameter, verb)
         if values is not None:
             parameter.type = Known(values)
+    if isinstance(taught, click.Group):
+        taught.commands = {name: _taught(below, verb) for name, below in taught.commands.items()}
+    return taught
 
 
 def _values_of(parameter: click.Parameter, verb: str) -> Callable[[str], Items] | None:

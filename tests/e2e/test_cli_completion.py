@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import click
 import pytest
 
-from hwnas.cli.completing import SHELLS
-from hwnas.cli.main import main
+from hwnas.cli.completing import SHELLS, Known
+from hwnas.cli.main import hwnas, main
 from hwnas.cli.verbs import VERBS, Verb
 from hwnas.pipeline.config import recipe_names
 from hwnas.spaces import SPACES
@@ -79,6 +80,19 @@ def test_run_folders_are_offered(offered: Offered, folder: Path) -> None:
     assert offered("hwnas fit --run ") == plain("here", "runs/a", "runs/b")
     assert offered("hwnas compare runs/a runs/") == plain("runs/a", "runs/b")
     assert offered("hwnas compare he") == plain("here")
+
+
+def test_what_is_typed_after_completing_means_the_same(offered: Offered, folder: Path) -> None:
+    offered("hwnas train --run ")
+    offered("hwnas space show na")
+    typed = hwnas.make_context("hwnas", ["train"])
+    for verb, *below in (["train"], ["space", "show"]):
+        command = hwnas.get_command(typed, verb)
+        for name in below:
+            assert isinstance(command, click.Group)
+            command = command.commands[name]
+        assert command is not None
+        assert not any(isinstance(parameter.type, Known) for parameter in command.params)
 
 
 @pytest.mark.parametrize("line", ["hwnas nosuch ", "hwnas probe --", "hwnas space show nano "])
