@@ -3,7 +3,6 @@
 Read without torch, onnx and the runtime, so that whoever gets the file alone can feed it.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hwnas.errors import FormatError
 from hwnas.export.documents import STRICT, from_document, to_document
-from hwnas.io import Schema, canonical_json, onnxwire
+from hwnas.io import Schema, canonical_json, onnxwire, parse_json
 from hwnas.io.preprocessing import Preprocessing
 
 MODEL_SCHEMA = Schema(name="hwnas/model", version=1)
@@ -69,10 +68,7 @@ def metadata_from(texts: Mapping[str, str], origin: str) -> ModelMetadata | None
     """
     if METADATA_KEY not in texts:
         return None
-    try:
-        document = json.loads(texts[METADATA_KEY])
-    except ValueError as error:
-        raise FormatError(f"{origin}: its metadata is not JSON ({error})") from error
+    document = parse_json(texts[METADATA_KEY], f"{origin}, metadata")
     document = MODEL_SCHEMA.check(document, f"{origin}, metadata")
     described = document.get("preprocessing")
     if isinstance(described, dict) and "input" in described:

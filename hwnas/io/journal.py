@@ -4,7 +4,6 @@ A line is on disk before `append` returns. Only the last line can be torn; it is
 warning when the file is read, and cut off before the next append.
 """
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 from hwnas.errors import FormatError
 from hwnas.io.atomic import write_error
-from hwnas.io.canonical import canonical_json
+from hwnas.io.canonical import canonical_json, parse_json
 
 
 class Journal:
@@ -65,10 +64,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         warnings.warn(f"{path}: dropped a last line that was not written whole", stacklevel=2)
     records = []
     for number, line in enumerate(complete, start=1):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path}, line {number}: not JSON ({error})") from error
+        record = parse_json(line, f"{path}, line {number}")
         if not isinstance(record, dict):
             raise FormatError(f"{path}, line {number}: not a JSON object")
         records.append(record)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hwnas.errors import AbsentError, FormatError
 from hwnas.io.atomic import write_atomic
+from hwnas.io.canonical import parse_json
 
 Document = dict[str, Any]
 
@@ -51,14 +52,12 @@ def read_json(path: Path, schema: Schema) -> Document:
     """Return the document in `path`, upgraded to the newest version of `schema`."""
     path = Path(path)
     try:
-        document = json.loads(path.read_bytes())
+        text = path.read_bytes()
     except FileNotFoundError as error:
         raise AbsentError(f"{path}: no such file") from error
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON, perhaps truncated ({error})") from error
-    return schema.check(document, str(path))
+    return schema.check(parse_json(text, str(path)), str(path))
 
 
 def write_json(path: Path, schema: Schema, content: Document) -> None:

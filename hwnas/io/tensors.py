@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from hwnas.errors import AbsentError, FormatError
 from hwnas.io.atomic import write_atomic
-from hwnas.io.canonical import canonical_json
+from hwnas.io.canonical import canonical_json, parse_json
 
 _ALL_ENTRIES = "entries"
 # How the library reports what the system refused, for example a full disk.
@@ -68,4 +68,6 @@ def _metadata(path: Path) -> dict[str, str]:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
     entries = dict(header.get("__metadata__", {}))
-    return dict(json.loads(entries[_ALL_ENTRIES])) if _ALL_ENTRIES in entries else entries
+    if _ALL_ENTRIES not in entries:
+        return entries
+    return dict(parse_json(entries[_ALL_ENTRIES], f"{path}, metadata"))

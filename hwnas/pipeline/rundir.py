@@ -5,7 +5,6 @@ that they have; `supernet/LATEST` names the newest. Every file appears whole or 
 run that was interrupted anywhere can be opened again.
 """
 
-import json
 import platform
 import re
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from hwnas.errors import FormatError, HwnasError, UsageError
 from hwnas.io import (
     Schema,
     canonical_json,
+    parse_json,
     read_json,
     read_tensors,
     write_atomic,
@@ -192,8 +192,8 @@ def load_supernet(run: Run, *, step: int | None = None) -> "Supernet":
 
 def _description(metadata: Mapping[str, str]) -> Any:  # noqa: ANN401 - parsed JSON
     try:
-        return json.loads(metadata.get("hwnas", ""))
-    except ValueError:
+        return parse_json(metadata.get("hwnas", ""), "metadata")
+    except FormatError:
         return None
 
 

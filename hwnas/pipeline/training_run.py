@@ -5,7 +5,6 @@ the weights that search uses; the newest two of each are kept. `events.jsonl` is
 after the checkpoint that a resumed run starts from are forgotten, because they happen again.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import Journal, read_journal, read_tensors, write_atomic, write_tensors
-from hwnas.io.canonical import canonical_json
+from hwnas.io.canonical import canonical_json, parse_json
 from hwnas.pipeline.config import to_toml
 from hwnas.pipeline.origins import CONFIG_FILE, origin_in
 from hwnas.pipeline.rundir import (
@@ -59,7 +58,7 @@ class StateKeeper:
             path = self._states / pointer.read_text().strip()
             arrays, metadata = read_tensors(path)
             try:
-                numbers = json.loads(metadata["numbers"])
+                numbers = parse_json(metadata["numbers"], f"{path}, metadata")
                 found = Checkpoint(step=int(metadata["step"]), arrays=arrays, numbers=numbers)
             except (KeyError, ValueError) as error:
                 raise FormatError(f"{path}: not a checkpoint of hwnas") from error

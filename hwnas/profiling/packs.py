@@ -7,7 +7,6 @@ measures is the same file, byte for byte, everywhere. Nothing in a pack is execu
 """
 
 import hashlib
-import json
 import math
 import zipfile
 import zlib
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hwnas.errors import AbsentError, FormatError
-from hwnas.io import Schema, canonical_json, onnxwire, write_atomic
+from hwnas.io import Schema, canonical_json, onnxwire, parse_json, write_atomic
 from hwnas.profiling.records import ArchJson, Settings, arch_digest, network_of
 from hwnas.profiling.weights import Spec, describe, generate
 
@@ -96,11 +95,7 @@ def read_pack(path: Path) -> Pack:
     path = Path(path)
     with _opened(path) as archive:
         manifest = _read_entry(archive, _MANIFEST, path)
-    try:
-        document = json.loads(manifest)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: the manifest is not JSON ({error})") from error
-    document = SCHEMA.check(document, str(path))
+    document = SCHEMA.check(parse_json(manifest, f"{path}, manifest"), str(path))
     entries, about = document.get("models"), document.get("about") or {}
     if not isinstance(entries, list) or not entries:
         raise FormatError(f"{path}: the manifest lists no models")
@@ -248,10 +243,11 @@ def _packed_model(entry: object, path: Path) -> PackedModel:
 
 
 def _specs(recipe: bytes, path: Path) -> list[Spec]:
+    items = parse_json(recipe, f"{path}, a weight recipe")
     try:
-        specs = [Spec(**{**item, "shape": tuple(item["shape"])}) for item in json.loads(recipe)]
+        specs = [Spec(**{**item, "shape": tuple(item["shape"])}) for item in items]
         sizes = [_size(spec) for spec in specs]
-    except (TypeError, KeyError, ValueError, RecursionError) as error:
+    except (TypeError, KeyError) as error:
         raise FormatError(f"{path}: a weight recipe cannot be read ({error})") from error
     if sum(sizes) > _MOST_WEIGHTS:
         raise FormatError(f"{path}: a weight recipe asks for {sum(sizes)} numbers, too many")

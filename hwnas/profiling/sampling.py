@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hwnas.errors import FormatError, UsageError
+from hwnas.io import parse_json
 from hwnas.profiling.records import ArchJson
 from hwnas.spaces import SPACES, Arch, Space
 from hwnas.spaces import space as declared
@@ -87,23 +88,13 @@ def read_archs(path: Path) -> list[dict[str, Any]]:
 
 def _documents(text: str, path: Path) -> list[tuple[str, Any]]:
     try:
-        whole = json.loads(text)
-    except ValueError:
-        return [
-            (f"{path}, line {number}", _parsed(line, path, number))
-            for number, line in enumerate(text.splitlines(), start=1)
-            if line.strip()
-        ]
+        whole = parse_json(text, str(path))
+    except FormatError:
+        lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.splitlines(), start=1)]
+        return [(place, parse_json(line, place)) for place, line in lines if line.strip()]
     if isinstance(whole, list):
         return [(f"{path}, entry {number}", entry) for number, entry in enumerate(whole, start=1)]
     return [(str(path), whole)]
-
-
-def _parsed(line: str, path: Path, number: int) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise FormatError(f"{path}, line {number}: not JSON ({error})") from error
 
 
 def arch_document(space: Space, arch: Arch) -> dict[str, Any]:

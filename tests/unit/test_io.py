@@ -16,6 +16,7 @@ from hwnas.io import (
     atomic,
     canonical_json,
     digest,
+    parse_json,
     read_journal,
     read_json,
     read_tensors,
@@ -165,7 +166,7 @@ def test_tensors_keep_values_and_metadata(tmp_path: Path) -> None:
         read_tensors(path)
 
 
-@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a": \xff}'])
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a": \xff}', b'{"a": NaN}'])
 def test_no_line_of_a_journal_is_a_crash(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "j.jsonl").write_bytes(b"{}\n" + line + b"\n")
     with pytest.raises(FormatError, match="line 2: not JSON"):
@@ -173,6 +174,16 @@ def test_no_line_of_a_journal_is_a_crash(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "d.json").write_bytes(line)
     with pytest.raises(FormatError, match="not JSON"):
         read_json(tmp_path / "d.json", Schema(name="s", version=1))
+
+
+def test_json_is_at_most_so_deep_that_it_can_be_written_again() -> None:
+    assert parse_json("[" * 100 + "]" * 100, "d") is not None
+    wide = [{"a": [n]} for n in range(500)]
+    assert parse_json(canonical_json(wide), "d") == wide
+    for depth in (101, 500, 900, 5_000, 100_000):
+        for opening, closing in (("[", "]"), ('{"a":', "}")):
+            with pytest.raises(FormatError, match="^d: "):
+                parse_json(opening * depth + "1" + closing * depth, "d")
 
 
 def test_where_folders_cannot_be_opened_files_are_written(

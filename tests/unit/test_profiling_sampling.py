@@ -106,6 +106,9 @@ def test_files_of_architectures(tmp_path, form):
         ("{}\n{", "line 2: not JSON"),
         ('{"a": 1}\n', "not a file of hwnas"),
         ("3", "archs.json"),
+        ("[" * 100_000, "line 1: not JSON"),
+        ('{"a":' * 500 + "1" + "}" * 500, "line 1: JSON nested more than 100 deep"),
+        ('{"genes": {"d": NaN}}', "line 1: not JSON"),
     ],
 )
 def test_files_that_hold_something_else(tmp_path, text, words):
