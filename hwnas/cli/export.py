@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hwnas.cli.choosing import SUBNET_CHOICE, Choice, extracted_folder
 from hwnas.cli.output import Output, verb_options
+from hwnas.cli.shared import out_folder_option, recipe_option, run_option
 from hwnas.cli.show_text import family_table, model_table
 from hwnas.cli.values import NAMES
 from hwnas.errors import UsageError
@@ -18,16 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("subnet", required=False, type=click.Path(path_type=Path), metavar="[SUBNET]")
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="Export from this run; the subnet is extracted first if need be.  "
-                   "[default: this folder, or the only run in runs]")  # fmt: skip
-@click.option("--arch", metavar="FILE|DIGEST|NAME",
-              help="Of the run: a file, a digest, smallest, largest.")  # fmt: skip
-@click.option("--pick", metavar="PICK",
-              help="Of the search's answer: recommended (default), knee, or a number in its "
-                   "list.")  # fmt: skip
-@click.option("--latency", metavar="BUDGET",
-              help="The budget whose answer is meant, such as 25ms.")  # fmt: skip
+@run_option("Export from this run; the subnet is extracted first if need be.")
+@SUBNET_CHOICE
 @click.option("--family", is_flag=True,
               help="Export what the search recommends for each budget, as one pack.")  # fmt: skip
 @click.option("--members", type=click.IntRange(min=2), metavar="N",
@@ -43,20 +37,18 @@ if TYPE_CHECKING:
               help="Version of ONNX's operators, 17 to 22.")  # fmt: skip
 @click.option("--embed-preprocessing", is_flag=True,
               help="The graph takes uint8 pixels (NHWC) and normalises them itself.")  # fmt: skip
-@click.option("--images", type=click.IntRange(min=1), default=500, show_default=True,
+@click.option("--images", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
               help="Held-out images that the files are judged by.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Threads that speed is measured with.")  # fmt: skip
 @click.option("--no-speed", is_flag=True, help="Do not measure speed.")
 @click.option("--name", metavar="NAME", help="Name of the model in a server.")
-@click.option("--recipe", metavar="RECIPE",
-              help="Where the data comes from, for a run of imported weights.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Write here.  [default: RUN/artifacts/DIGEST]")  # fmt: skip
+@recipe_option()
+@out_folder_option("RUN/artifacts/DIGEST")
 @verb_options
 def export(
-    output: Output, *, subnet: Path | None, folder: Path | None, arch: str | None,
-    pick: str | None, latency: str | None, family: bool, members: int | None,
+    output: Output, *, subnet: Path | None, folder: Path | None, choice: Choice,
+    family: bool, members: int | None,
     precisions: tuple[str, ...], targets: tuple[str, ...] | None, batch: int | None, opset: int,
     embed_preprocessing: bool, images: int,
     threads: int, no_speed: bool, name: str | None, recipe: str | None, out: Path | None,
@@ -84,31 +76,17 @@ def export(
         )
     )
     if family or members is not None:
-        if subnet or arch or pick or latency:
+        if subnet or choice:
             raise UsageError("--family chooses the subnets itself",
                              "leave out SUBNET, --arch, --pick and --latency")  # fmt: skip
         _export_family(output, folder, wish, recipe=recipe, out=out, members=members)
         return
-    if subnet is not None and (folder or arch or pick or latency):
+    if subnet is not None and (folder or choice):
         raise UsageError("a subnet's folder is named, and another way to choose one, too",
                          "leave out one")  # fmt: skip
     if subnet is None:
-        subnet = _extracted(output, folder, recipe=recipe, arch=arch, pick=pick, latency=latency)
+        subnet = extracted_folder(output, folder, choice, recipe=recipe)
     report(output, exporting.export(subnet, wish=wish, out=out, recipe=recipe, note=output.note))
-
-
-def _extracted(
-    output: Output, folder: Path | None, *, recipe: str | None, arch: str | None,
-    pick: str | None, latency: str | None,
-) -> Path:  # fmt: skip
-    from hwnas.pipeline import extracting
-    from hwnas.pipeline.rundir import find_run
-
-    run = find_run(folder)
-    selection = extracting.select(run, arch=arch, pick=pick, latency=latency)
-    found = extracting.extract(run, selection, recipe=recipe)
-    output.note(f"{found.folder}: {'extracted' if found.is_new else 'was there already'}")
-    return found.folder
 
 
 def _export_family(

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hwnas.cli.choosing import SUBNET_CHOICE, Choice, extracted
 from hwnas.cli.output import Output, millions, verb_options
+from hwnas.cli.shared import out_folder_option, recipe_option, run_option
 from hwnas.cli.show_text import estimates
 
 if TYPE_CHECKING:
@@ -14,27 +16,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The run folder.  [default: this folder, or the only run in runs]")  # fmt: skip
-@click.option("--arch", metavar="FILE|DIGEST|NAME",
-              help="The architecture: a file, a digest, smallest, largest.")  # fmt: skip
-@click.option("--pick", metavar="PICK",
-              help="Of the search's answer: recommended (default), knee, or a number in its "
-                   "list.")  # fmt: skip
-@click.option("--latency", metavar="BUDGET",
-              help="The budget whose answer is meant, such as 25ms.")  # fmt: skip
-@click.option("--recipe", metavar="RECIPE",
-              help="Where the data comes from, for a run of imported weights.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Write here.  [default: RUN/subnets/DIGEST]")  # fmt: skip
+@run_option()
+@SUBNET_CHOICE
+@recipe_option()
+@out_folder_option("RUN/subnets/DIGEST")
 @verb_options
 def extract(
     output: Output,
     *,
     folder: Path | None,
-    arch: str | None,
-    pick: str | None,
-    latency: str | None,
+    choice: Choice,
     recipe: str | None,
     out: Path | None,
 ) -> None:
@@ -46,12 +37,7 @@ def extract(
     from hwnas.training.process import tune_process
 
     tune_process()
-    from hwnas.pipeline import extracting
-    from hwnas.pipeline.rundir import find_run
-
-    run = find_run(folder)
-    selection = extracting.select(run, arch=arch, pick=pick, latency=latency)
-    report(output, extracting.extract(run, selection, recipe=recipe, out=out))
+    report(output, extracted(folder, choice, recipe=recipe, out=out))
 
 
 def report(output: Output, subnet: "Subnet") -> None:

@@ -10,6 +10,7 @@ import click
 from hwnas.cli.clusters import RAY, require_ray
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.progress import ProgressLine, clock
+from hwnas.cli.shared import WORKERS, out_folder_option, recipe_option, run_option, space_options
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,24 +35,18 @@ class _Wanted:
 
 
 @click.command()
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="Fit on a run's accuracies and on the profiles in RUN/profiles.  "
-                   "[default: this folder, or the only run in runs]")  # fmt: skip
+@run_option("Fit on a run's accuracies and on the profiles in RUN/profiles.")
 @click.option("-n", "number", type=click.IntRange(min=0), default=100, show_default=True,
+              metavar="N",
               help="Subnets of the run whose accuracy is measured; 0: no accuracies.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1),
-              help="Processes that measure accuracies.  [default: by cores or GPUs]")  # fmt: skip
+@WORKERS
 @RAY
-@click.option("--recipe", metavar="RECIPE",
-              help="Where the data comes from, for a run of imported weights.")  # fmt: skip
+@recipe_option()
 @click.option("--profile", "profiles", multiple=True, metavar="FILE,...",
               help="Fit on these profiles.")  # fmt: skip
 @click.option("--from", "sources", multiple=True, metavar="FILE,...",
               help="Profiles of other devices that a short --profile learns from.")  # fmt: skip
-@click.option("--space", "space_name", metavar="NAME",
-              help="The space of --profile.  [default: what the profile says]")  # fmt: skip
-@click.option("--classes", type=click.IntRange(min=1), help="Classes of --space.")
-@click.option("--channels", type=click.IntRange(min=1), help="Input channels of --space.")
+@space_options("The space of --profile.  [default: what the profile says]", of="--space")
 @click.option("--table", "train", type=click.Path(path_type=Path), metavar="CSV",
               help="Fit on a table: columns gene:* and cost:*, the rest are targets.")  # fmt: skip
 @click.option("--test", type=click.Path(path_type=Path), metavar="CSV",
@@ -59,8 +54,7 @@ class _Wanted:
 @click.option("--target", metavar="NAME",
               help="The column of --table, or what to take from profiles: latency_ms (default), "
                    "throughput_per_s, peak_mb, energy_mj.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Keep the predictors here.  [default: RUN/predictors]")  # fmt: skip
+@out_folder_option("RUN/predictors", "Keep the predictors here.")
 @click.option("--quick", is_flag=True, help="Fit only; no cross-validation.")
 @verb_options
 def fit(

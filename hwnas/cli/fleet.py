@@ -10,6 +10,7 @@ from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.profile_measuring import PROFILES, Settings, jobs_of
 from hwnas.cli.profile_options import CARE, SETTINGS
 from hwnas.cli.progress import ProgressLine
+from hwnas.cli.shared import note_option, run_option
 from hwnas.cli.values import NAMES
 from hwnas.errors import UsageError
 
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
 @click.option("--ray", "address", default="auto", show_default=True, metavar="ADDRESS",
               help="Of the cluster; auto: the one that runs here.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="Where the profiles go. [default: profiles]")  # fmt: skip
-@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
-              help="Write into this run.")  # fmt: skip
+              help="Where the profiles go.  [default: profiles]")  # fmt: skip
+@run_option("Write into this run.", default="")
 @SETTINGS
 @CARE
-@click.option("--note", default="", help="A remark for the first line of new profiles.")
+@note_option("new profiles")
 @verb_options
 def fleet(
     output: Output,
@@ -41,7 +41,7 @@ def fleet(
     devices: tuple[str, ...],
     address: str,
     out: Path | None,
-    run: Path | None,
+    folder: Path | None,
     settings: Settings,
     care: "Options",
     note: str,
@@ -56,7 +56,7 @@ def fleet(
 
     jobs = jobs_of(from_pack(pack), settings, output)
     outcomes = profile_fleet(
-        pack, jobs, devices=devices, folder=_folder(out, run), address=address,
+        pack, jobs, devices=devices, folder=_folder(out, folder), address=address,
         options=replace(care, note=note), progress=_Watcher(output), note=output.note,
     )  # fmt: skip
     output.result([_document(outcome) for outcome in outcomes], _text(outcomes))

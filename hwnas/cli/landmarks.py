@@ -7,6 +7,7 @@ import click
 
 from hwnas.cli.output import Output, millions, table, verb_options
 from hwnas.cli.progress import ProgressLine
+from hwnas.cli.shared import FORCE, recipe_option, run_option, set_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("networks", nargs=-1, metavar="[NETWORK]...")
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The run.  [default: this folder, or the only run in runs]")  # fmt: skip
-@click.option("--recipe", metavar="RECIPE",
-              help="How to train and on what data, for a run of imported weights.")  # fmt: skip
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
-              help="Override a value of the recipe, for example optimiser.lr=0.001.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly.")
+@run_option()
+@recipe_option("How to train and on what data,")
+@set_option()
+@FORCE
 @click.option("--dry-run", is_flag=True, help="Show the networks and their costs; train nothing.")
 @verb_options
 def landmarks(

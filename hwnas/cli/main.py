@@ -16,6 +16,7 @@ from typing import TextIO
 import click
 
 from hwnas import __version__
+from hwnas.cli.output import DEBUG
 from hwnas.cli.verbs import VERBS, require
 from hwnas.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, HwnasError, UsageError, unknown_name
 
@@ -67,7 +68,7 @@ class LazyGroup(click.Group):
     help="Search, cut out and deploy vision networks for your hardware.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of errors.")
+@DEBUG
 @click.version_option(__version__, prog_name="hwnas")
 def hwnas(debug: bool) -> None:
     """Hold the verbs. `main` reads --debug itself, since errors occur before options are parsed."""

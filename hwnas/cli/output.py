@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 P = ParamSpec("P")
+DEBUG = click.option("--debug", is_flag=True, help="Show the traceback of errors.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,7 @@ def verb_options(command: Callable[Concatenate[Output, P], None]) -> Callable[P,
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @click.option("--quiet", is_flag=True, help="Print nothing but the result.")
-    @click.option("--debug", is_flag=True, help="Show the traceback of errors.")
+    @DEBUG
     @wraps(command)
     def with_output(*arguments: P.args, **options: P.kwargs) -> None:
         options.pop("debug")

@@ -10,7 +10,8 @@ import click
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.profile import chosen_source, chosen_space, run_to_measure
 from hwnas.cli.progress import ProgressLine, clock
-from hwnas.cli.values import ARCHITECTURES, NAMES
+from hwnas.cli.shared import ARCHITECTURES, ONLY_RUN_IF_ALONE, out_file_option, run_option
+from hwnas.cli.values import NAMES
 from hwnas.io.units import SIZE_BYTES, format_value
 
 if TYPE_CHECKING:
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 @ARCHITECTURES
 @click.option("--precision", "precisions", type=NAMES, default="fp32", show_default=True,
               metavar="NAME,..", help="fp32, fp16, int8_dynamic, int8_static.")  # fmt: skip
-@click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
-              help="Take the space of this run, with its classes and channels.  "
-                   "[default, if nothing else is named: this folder, or the only run in "
-                   "runs]")  # fmt: skip
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="FILE", help="The file to write.")  # fmt: skip
+@run_option("Take the space of this run, with its classes and channels.", ONLY_RUN_IF_ALONE)
+@out_file_option("The file to write.")
 @verb_options
 def pack(
     output: Output,
@@ -41,7 +38,7 @@ def pack(
     classes: int | None,
     channels: int | None,
     precisions: tuple[str, ...],
-    run: Path | None,
+    folder: Path | None,
     out: Path,
 ) -> None:
     """Write the models of many architectures into one file for a device without torch."""
@@ -49,7 +46,7 @@ def pack(
     from hwnas.profiling.packs import write_pack
 
     check_precisions(precisions)
-    run = run_to_measure(run, named=bool(space_name or archs or old))
+    run = run_to_measure(folder, named=bool(space_name or archs or old))
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old)
     start = time.perf_counter()

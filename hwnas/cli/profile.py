@@ -10,7 +10,14 @@ from click.core import ParameterSource
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.profile_measuring import PROFILES, Settings, measure
 from hwnas.cli.profile_options import CARE, SETTINGS
-from hwnas.cli.values import ARCHITECTURES, options
+from hwnas.cli.shared import (
+    ARCHITECTURES,
+    ONLY_RUN_IF_ALONE,
+    note_option,
+    out_file_option,
+    run_option,
+)
+from hwnas.cli.values import options
 from hwnas.cli.verbs import require
 from hwnas.errors import UsageError
 
@@ -20,14 +27,11 @@ if TYPE_CHECKING:
     from hwnas.spaces import Space
 
 _PLACE = options(
-    click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-                 help="The profile. [default: profiles/DEVICE.jsonl]"),
-    click.option("--run", "run", type=click.Path(path_type=Path), metavar="RUN",
-                 help="Write into this run, and take its space unless --space is given.  "
-                      "[default, if nothing else is named: this folder, or the only run in "
-                      "runs]"),
+    out_file_option("The profile.", "profiles/DEVICE.jsonl"),
+    run_option("Write into this run, and take its space unless --space is given.",
+               ONLY_RUN_IF_ALONE),
     click.option("--device", metavar="NAME", help="Call this machine so."),
-    click.option("--note", default="", help="A remark for the first line of a new profile."),
+    note_option("a new profile"),
     click.option("--explain", metavar="ARCH",
                  help="Show where the time of one architecture goes: a JSON file, smallest, "
                  "largest, or the beginning of a digest."),
@@ -39,9 +43,9 @@ _UNTIL = options(
                  help="Measure batches of what a predictor is least sure of, with the first of "
                  "each setting, until its error is small enough."),
     click.option("--wanted-error", metavar="SHARE",
-                 help="The mean error at which --active stops. [default: 3%]"),
-    click.option("--most", type=click.IntRange(min=10),
-                 help="Architectures after which --active stops. [default: 300]"),
+                 help="The mean error at which --active stops.  [default: 3%]"),
+    click.option("--most", type=click.IntRange(min=10), metavar="N",
+                 help="Architectures after which --active stops.  [default: 300]"),
 )  # fmt: skip
 
 
@@ -71,7 +75,7 @@ def profile(
     most: int | None,
     care: "Options",
     out: Path | None,
-    run: Path | None,
+    folder: Path | None,
     device: str | None,
     note: str,
     explain: str | None,
@@ -80,7 +84,7 @@ def profile(
 
     Every measurement is kept at once; the same command goes on after any interruption.
     """
-    run = run_to_measure(run, named=bool(pack or space_name or archs or old))
+    run = run_to_measure(folder, named=bool(pack or space_name or archs or old))
     care = replace(care, device_name=device, note=note)
     target = target_file(out, run, device)
     space = chosen_space(space_name, run, classes=classes, channels=channels)

@@ -3,33 +3,18 @@
 Each group of options reaches the verb as one value.
 """
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hwnas.cli.profile_measuring import Settings
-from hwnas.cli.values import NAMES, SECONDS, WHOLE_NUMBERS, Decorator, options
+from hwnas.cli.shared import FORCE
+from hwnas.cli.values import NAMES, SECONDS, WHOLE_NUMBERS, options, together
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
     from hwnas.profiling.jobs import Options
     from hwnas.profiling.records import Grade
-
-
-def _together(into: str, make: Callable[..., object], *parts: str) -> Decorator:
-    """Return a decorator that gives a command one value in place of these options."""
-
-    def give(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def with_one(*arguments: object, **values: Any) -> None:  # noqa: ANN401
-            made = make(**{part: values.pop(part) for part in parts})
-            command(*arguments, **{into: made}, **values)
-
-        return with_one
-
-    return give
 
 
 def _care(
@@ -63,7 +48,7 @@ SETTINGS = options(
     click.option("--backend", "backends", type=NAMES, default="onnxruntime", show_default=True,
                  metavar="NAME,..", help="Runtimes to measure with."),
     click.option("--precision", "precisions", type=NAMES, metavar="NAME,..",
-                 help="fp32, bf16, int8_dynamic, .. [default: fp32, or all that a pack holds]"),
+                 help="fp32, bf16, int8_dynamic, ..  [default: fp32, or all that a pack holds]"),
     click.option("--threads", type=WHOLE_NUMBERS, default="1", show_default=True,
                  metavar="N,..", help="Threads of the runtime."),
     click.option("--batch", "batches", type=WHOLE_NUMBERS, default="1", show_default=True,
@@ -72,12 +57,12 @@ SETTINGS = options(
                  help="More than 1: throughput of that many processes, each on its own core."),
     click.option("--pages", type=NAMES, default="default", show_default=True, metavar="NAME,..",
                  help="Pages of the memory: default (what the system gives), huge."),
-    _together("settings", Settings, "backends", "precisions", "threads", "batches", "workers",
+    together("settings", Settings, "backends", "precisions", "threads", "batches", "workers",
               "pages"),
 )  # fmt: skip
 # Passed as `care`.
 CARE = options(
-    click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
+    FORCE,
     click.option("--retry-failures", is_flag=True, help="Measure again what failed before."),
     click.option("--again", type=click.Choice(["B", "C", "D"]),
                  help="Measure again what is graded so or worse; the better grade counts."),
@@ -88,6 +73,6 @@ CARE = options(
                  "beside others that use the memory."),
     click.option("--timeout", type=SECONDS, default="60", show_default=True, metavar="SECONDS",
                  help="Give up on a model after this time."),
-    _together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",
+    together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",
               "timeout"),
 )  # fmt: skip

@@ -5,15 +5,14 @@ from pathlib import Path
 import click
 
 from hwnas.cli.output import Output, verb_options
+from hwnas.cli.shared import out_file_option, run_option
 from hwnas.errors import UsageError
 
 
 @click.command()
 @click.argument("place", required=False, type=click.Path(path_type=Path), metavar="[RUN]")
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The same.  [default: this folder, or the only run in runs]")  # fmt: skip
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write the page here.  [default: RUN/report.html]")  # fmt: skip
+@run_option("The same.")
+@out_file_option("Write the page here.", "RUN/report.html")
 @click.option("--png", is_flag=True,
               help="Also draw the recommendation and the front beside it, as a PNG file; needs "
                    "Chromium or Chrome.")  # fmt: skip

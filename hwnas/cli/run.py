@@ -16,6 +16,7 @@ import click
 
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.progress import clock
+from hwnas.cli.shared import FORCE, new_run_option, set_option
 from hwnas.errors import EXIT_INTERRUPTED, HwnasError
 
 if TYPE_CHECKING:
@@ -37,14 +38,11 @@ class StageError(HwnasError):
 
 @click.command()
 @click.argument("recipe", metavar="RECIPE")
-@click.option("--run", "--out", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The run folder, new or to go on with.  [default: runs/RECIPE]")  # fmt: skip
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
-              help="Override a value of the recipe, for example deploy.models=30.")  # fmt: skip
+@new_run_option("[default: runs/RECIPE]")
+@set_option("deploy.models=30")
 @click.option("--from", "start", metavar="STAGE",
               help="Do this stage and all after it again.")  # fmt: skip
-@click.option("--force", is_flag=True,
-              help="Measure on a busy machine; graded accordingly.")  # fmt: skip
+@FORCE
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
 @verb_options

@@ -10,9 +10,11 @@ import click
 
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.progress import ProgressLine
-from hwnas.cli.values import NAMES, options
+from hwnas.cli.shared import FORCE, WORKERS, recipe_option, run_option, seed_option
+from hwnas.cli.values import NAMES, Parsed, options
 from hwnas.cli.verbs import require
 from hwnas.errors import HwnasError, InfeasibleError, UnreliableError, UsageError
+from hwnas.io.units import SHARE, parse
 
 if TYPE_CHECKING:
     from hwnas.pipeline.searching import Found, Request
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
 
 VERIFIED = 5  # of each answer, where the device is this machine
 UNRELIABLE = "D"
+
+
+def _confidence(text: str) -> float:
+    value = parse(text, SHARE)
+    if not 0.5 <= value < 1.0:
+        raise UsageError(f"{text!r}; accepted: 50% to below 100%", "write it such as 95% or 0.95")
+    return value
+
 
 _BUDGETS = options(
     click.option("--latency", multiple=True, metavar="BUDGET",
@@ -39,25 +49,23 @@ _HOW = options(
                       "only one known]"),
     click.option("--settings", metavar="any|KEY=VALUE,..",
                  help="Ways to run to choose among: any, or such as threads=1,precision=fp32."),
-    click.option("--confidence", type=float, default=0.95, show_default=True,
+    click.option("--confidence", type=Parsed(_confidence), default="95%", show_default=True,
+                 metavar="SHARE",
                  help="The probability with which a budget has to be kept."),
     click.option("--minimise", type=NAMES, metavar="NAME,..",
                  help="What is traded for accuracy.  [default: latency]"),
     click.option("--engine", default="nsga2", show_default=True,
                  help="nsga2, pymoo, paper, random, uniform."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="Equal seeds give equal answers."),
+    seed_option("answers"),
 )  # fmt: skip
 _VERIFYING = options(
     click.option("--verify", type=click.IntRange(min=0), metavar="K",
                  help="Build the K best of each answer and measure them here; 0: none.  "
                       f"[default: {VERIFIED} if the device is this machine]"),
-    click.option("--force", is_flag=True, help="Measure on a busy machine; graded accordingly."),
-    click.option("--recipe", metavar="RECIPE",
-                 help="Where the data comes from, for a run of imported weights."),
-    click.option("--workers", type=click.IntRange(min=1),
-                 help="Processes that measure accuracies.  [default: by cores or GPUs]"),
-    click.option("--top", type=click.IntRange(min=1), default=5, show_default=True,
+    FORCE,
+    recipe_option(),
+    WORKERS,
+    click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
                  help="How many subnets of each answer are shown."),
 )  # fmt: skip
 
@@ -73,8 +81,7 @@ class _Wish:
 
 
 @click.command()
-@click.option("--run", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The run.  [default: this folder, or the only run in runs]")  # fmt: skip
+@run_option()
 @_BUDGETS
 @_HOW
 @_VERIFYING
@@ -145,8 +152,6 @@ def _request(
     from hwnas.pipeline.searching import Request
     from hwnas.search.budgets import parse_budgets
 
-    if not 0.5 <= confidence < 1.0:
-        raise UsageError(f"--confidence {confidence:g}; accepted: 0.5 to below 1")
     return Request(
         budgets=parse_budgets(texts),
         device=device,

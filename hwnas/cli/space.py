@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hwnas.cli.output import Output, millions, table, verb_options
+from hwnas.cli.shared import seed_option
 from hwnas.cli.values import Parsed
 from hwnas.io.units import COUNT, Range, parse_range
 
@@ -72,7 +73,7 @@ def show(output: Output, name: str) -> None:
 
 @space.command("sample")
 @click.argument("name")
-@click.option("-n", "number", type=click.IntRange(min=1), default=5, show_default=True,
+@click.option("-n", "number", type=click.IntRange(min=1), default=5, show_default=True, metavar="N",
               help="How many architectures.")  # fmt: skip
 @click.option(
     "--macs",
@@ -86,8 +87,7 @@ def show(output: Output, name: str) -> None:
     metavar="LOW..HIGH",
     help="Only with parameters in this range, such as ..10M.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Equal seeds give equal architectures.")  # fmt: skip
+@seed_option()
 @verb_options
 def sample(
     output: Output,

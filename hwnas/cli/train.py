@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hwnas.cli.output import Output, verb_options
+from hwnas.cli.shared import new_run_option, set_option
 from hwnas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ _REPORT_SECONDS = 10.0
 
 @click.command(short_help="Train a supernet by RECIPE.")
 @click.argument("recipe", required=False, metavar="[RECIPE]")
-@click.option("--run", "--out", "folder", type=click.Path(path_type=Path), metavar="RUN",
-              help="The run folder, new or to go on with.")  # fmt: skip
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE",
-              help="Override a value of the recipe, for example optimiser.lr=0.001.")  # fmt: skip
+@new_run_option()
+@set_option()
 @click.option("--init", "start", metavar="RUN|FILE",
               help="Start from the weights of a run or of a released checkpoint.")  # fmt: skip
 @click.option("--resume/--no-resume", default=True, show_default=True,

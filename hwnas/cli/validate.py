@@ -60,9 +60,9 @@ _LIMITS = options(
 _RUNNING = options(
     click.option("--backend", default="onnxruntime", show_default=True, metavar="NAME",
                  help="Runtime to measure with."),
-    click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+    click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
                  help="Threads of the runtime."),
-    click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
+    click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
                  help="Images at once where latency is measured."),
     click.option("--pages", type=click.Choice(["default", "huge"]), default="default",
                  show_default=True, help="Pages of the memory where speed is measured."),

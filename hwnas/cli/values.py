@@ -1,6 +1,7 @@
 """Types of options that several verbs share: comma lists, which click has not."""
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def _names(text: str) -> tuple[str, ...]:
     return found
 
 
-def _paths(text: str) -> tuple[Path, ...]:
+def paths(text: str) -> tuple[Path, ...]:
     """Return the files of an option such as `a.jsonl,b.jsonl`."""
     return tuple(map(Path, _names(text))) if text else ()
 
@@ -89,21 +90,15 @@ def options(*decorators: Decorator) -> Decorator:
     return give
 
 
-# Which architectures; `hwnas.cli.profile` and `hwnas.cli.pack` turn these into a source.
-ARCHITECTURES = options(
-    click.option("--space", "space_name", metavar="NAME",
-                 help="The space to take architectures from."),
-    click.option("-n", "number", type=click.IntRange(min=1), default=150, show_default=True,
-                 help="How many architectures; they cover the range of MACs."),
-    click.option("--few", type=click.IntRange(min=1), metavar="N",
-                 help="As many architectures instead, spread over what the profiles of other "
-                 "devices (--from) let expect."),
-    click.option("--from", "old", type=Parsed(_paths), default="", metavar="FILE,..",
-                 help="Profiles of other devices."),
-    click.option("--archs", type=click.Path(dir_okay=False), metavar="FILE",
-                 help="The architectures of this file (JSON lines) instead."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="Equal seeds give equal architectures."),
-    click.option("--classes", type=click.IntRange(min=1), help="Classes of the networks."),
-    click.option("--channels", type=click.IntRange(min=1), help="Channels of the images."),
-)  # fmt: skip
+def together(into: str, make: Callable[..., object], *parts: str) -> Decorator:
+    """Return a decorator that gives a command one value in place of these options."""
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_one(*arguments: object, **values: Any) -> None:  # noqa: ANN401
+            made = make(**{part: values.pop(part) for part in parts})
+            command(*arguments, **{into: made}, **values)
+
+        return with_one
+
+    return give

@@ -90,8 +90,8 @@ def parse_range(text: str, kind: Kind) -> Range:
     low_text, dots, high_text = text.partition("..")
     if not dots or not (low_text.strip() or high_text.strip()):
         raise UsageError(
-            f"{text!r} is not a range; "
-            f"accepted: low..high, low.. or ..high, such as ..{kind.example}"
+            f"{text!r} is not a range; accepted: low..high, low.. or ..high",
+            f"write it such as ..{kind.example}",
         )
     low, low_unit = _parse(low_text, kind) if low_text.strip() else (0.0, None)
     high, high_unit = _parse(high_text, kind) if high_text.strip() else (math.inf, None)
@@ -133,16 +133,27 @@ def _in_unit(value: float, unit: str, kind: Kind) -> str:
 def _parse(text: str, kind: Kind) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not {kind.one}; accepted: such as {kind.example}")
-    number, unit = match.groups()
-    if unit not in kind.factors:
-        accepted = ", ".join(factor or "none" for factor in kind.factors)
-        wrong = f"the unit {unit!r}, which is no unit of {kind.one}" if unit else "no unit"
         raise UsageError(
-            f"{text!r} has {wrong}; accepted: {accepted}",
+            f"{text!r} is not {kind.one}; accepted: a number with one of {_accepted(kind)}",
             f"write it such as {kind.example}",
         )
+    number, unit = match.groups()
+    if unit not in kind.factors:
+        wrong = f"the unit {unit!r}, which is no unit of {kind.one}" if unit else "no unit"
+        meant = _meant(unit, kind)
+        accepted = f"did you mean {number}{meant}?" if meant else f"accepted: {_accepted(kind)}"
+        raise UsageError(f"{text!r} has {wrong}; {accepted}", f"write it such as {kind.example}")
     return _scaled(number, kind.factors[unit], text, kind), unit
+
+
+def _accepted(kind: Kind) -> str:
+    return ", ".join(unit or "none" for unit in kind.factors)
+
+
+def _meant(unit: str, kind: Kind) -> str | None:
+    """Return the unit that differs from this in capitals only, if one value alone is meant."""
+    alike = {kind.factors[known]: known for known in kind.factors if known.lower() == unit.lower()}
+    return next(iter(alike.values())) if unit and len(alike) == 1 else None
 
 
 def _scaled(number: str, factor: Decimal, text: str, kind: Kind) -> float:

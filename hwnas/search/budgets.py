@@ -107,7 +107,7 @@ def parse_budgets(texts: Mapping[str, Sequence[str]]) -> tuple[tuple[Budget, ...
     alternatives: dict[str, tuple[Budget, ...]] = {}
     for quantity, typed in texts.items():
         for text in typed:
-            found = alternatives_of(quantity, text)
+            found = _typed(quantity, text)
             if found[0].name in alternatives:
                 raise UsageError(
                     f"--{quantity} is given twice for {found[0].device or 'the device'}",
@@ -115,6 +115,16 @@ def parse_budgets(texts: Mapping[str, Sequence[str]]) -> tuple[tuple[Budget, ...
                 )
             alternatives[found[0].name] = found
     return tuple(product(*alternatives.values()))
+
+
+def _typed(quantity: str, text: str) -> tuple[Budget, ...]:
+    """Return the budgets of an option; mistakes name it, and what could be typed instead."""
+    try:
+        return alternatives_of(quantity, text)
+    except UsageError as error:
+        option = f"--{quantity}"
+        hint = f"{option} {KINDS[quantity].example}, or of what the largest has: {option} 60%"
+        raise UsageError(f"{option}: {error.message}", hint) from error
 
 
 def alternatives_of(quantity: str, text: str) -> tuple[Budget, ...]:
@@ -125,7 +135,7 @@ def alternatives_of(quantity: str, text: str) -> tuple[Budget, ...]:
     device, values = (before.strip(), after) if equals else (None, text)
     if device == "" or (device and quantity not in OF_DEVICES):
         raise UsageError(
-            f"--{quantity} {text!r}: {device!r} is no device that a budget of {quantity} could "
+            f"{text!r}: {device!r} is no device that a budget of {quantity} could "
             f"be for; accepted: such as {KINDS[quantity].example}"
             + (f" or server={KINDS[quantity].example}" if quantity in OF_DEVICES else "")
         )

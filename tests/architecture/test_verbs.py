@@ -1,5 +1,6 @@
 """What all verbs have in common: options, help, streams, exit codes, interrupts, a reference."""
 
+import ast
 import json
 import os
 import re
@@ -52,6 +53,16 @@ def test_options_of_one_name_are_one_kind() -> None:
                 for option in (*parameter.opts, *parameter.secondary_opts):
                     kinds.setdefault(option, set()).add(parameter.is_flag)
     assert {option for option, found in kinds.items() if len(found) > 1} == set()
+
+
+def test_an_option_of_several_verbs_is_declared_once(root: Path) -> None:
+    declared: dict[str, list[str]] = {}
+    for path in sorted((root / "hwnas" / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "click.option":
+                declared.setdefault(ast.unparse(node), []).append(f"{path.name}:{node.lineno}")
+    assert len(declared) > 50
+    assert {option: places for option, places in declared.items() if len(places) > 1} == {}
 
 
 def test_help_is_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,8 +80,8 @@ def test_spellings(text: str, kind: Kind, value: float) -> None:
     ("text", "kind", "told"),
     [
         ("25", DURATION_MS, "has no unit"),
-        ("25MS", DURATION_MS, "ms, us, ns, s, min, h"),
-        ("200m", COUNT, "none, k, K, M, G, T"),
+        ("25xs", DURATION_MS, "ms, us, ns, s, min, h"),
+        ("200x", COUNT, "none, k, K, M, G, T"),
         ("-3", COUNT, "not a count"),
         ("nan", COUNT, "not a count"),
         ("", COUNT, "not a count"),
@@ -96,6 +96,17 @@ def test_spellings(text: str, kind: Kind, value: float) -> None:
 def test_mistakes_are_named(text: str, kind: Kind, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse(text, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "meant"),
+    [("40mb", SIZE_BYTES, "40MB"), ("5 MS", DURATION_MS, "5ms"), ("2m", COUNT, "2M"),
+     ("9MJ", ENERGY_MJ, "9mJ"), ("3gib", SIZE_BYTES, "3GiB")],
+)  # fmt: skip
+def test_wrong_capitals_are_recognised(text: str, kind: Kind, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {meant}") as caught:
+        parse(text, kind)
+    assert caught.value.hint == f"write it such as {kind.example}"
 
 
 def test_ranges() -> None:
