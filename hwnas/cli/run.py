@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PATIENCE_S = 30.0
+_NEXT = {"validate": "examines the models again; all else is done"}  # of stages that only look
 
 
 class StageError(HwnasError):
     """A stage failed; it has said why itself."""
 
     def __init__(self, stage: str, exit_code: int) -> None:
-        super().__init__(
-            f"stage {stage} failed", "the same command goes on there once that is mended"
-        )
+        hint = f"the same command {_NEXT.get(stage, 'goes on there once that is mended')}"
+        super().__init__(f"stage {stage} failed", hint)
         self.exit_code = exit_code
 
 
@@ -205,11 +205,13 @@ def _die_with_parent() -> None:
 def _conclude(output: Output, folder: Path, seconds: float) -> None:
     from hwnas.export.family import read_family
 
-    family = read_family(folder / "artifacts" / "family")
+    place = folder / "artifacts" / "family"
+    family = read_family(place)
+    verdicts = {member.file: _verdict(place / member.file) for member in family.members}
     rows = [
         [", ".join(member.budgets), f"{member.accuracy:.2%}",
          "-" if member.latency_ms is None else f"{member.latency_ms:.3f} ms",
-         f"{member.size_bytes / 1e6:.2f} MB", str(folder / "artifacts" / "family" / member.file)]
+         f"{member.size_bytes / 1e6:.2f} MB", verdicts[member.file], str(place / member.file)]
         for member in family.members
     ]  # fmt: skip
     document: dict[str, Any] = {
@@ -219,12 +221,24 @@ def _conclude(output: Output, folder: Path, seconds: float) -> None:
         "models": [
             {"budgets": list(member.budgets), "accuracy": member.accuracy,
              "latency_ms": member.latency_ms, "size_bytes": member.size_bytes,
-             "file": str(folder / "artifacts" / "family" / member.file)}
+             "verdict": verdicts[member.file], "file": str(place / member.file)}
             for member in family.members
         ],
     }  # fmt: skip
-    found = table(["budget", "held-out", "measured", "size", "model"], rows, right=(1, 2, 3))
+    found = table(
+        ["budget", "held-out", "measured", "size", "verdict", "model"], rows, right=(1, 2, 3)
+    )
     output.result(
         document,
         f"\n{folder}: done in {clock(seconds)}\n\n{found}\n\nreport: {folder / 'report.html'}",
     )
+
+
+def _verdict(model: Path) -> str:
+    """Return what `hwnas validate` found of a model when it was last examined."""
+    from hwnas.export.validate_types import VERDICT_SCHEMA
+    from hwnas.io import read_json
+    from hwnas.pipeline.stages import VERDICT_FILE
+
+    path = model.with_name(VERDICT_FILE)
+    return str(read_json(path, VERDICT_SCHEMA)["state"]) if path.is_file() else "-"

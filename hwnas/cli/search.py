@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hwnas.search import Progress
 
 VERIFIED = 5  # of each answer, where the device is this machine
-UNRELIABLE = "D"
 
 
 def _confidence(text: str) -> float:
@@ -213,6 +212,8 @@ def _measured(output: Output, found: "Found", count: int, wish: _Wish) -> "Verif
 
 def _check_kept(found: "Found", verification: "Verification") -> None:
     """Raise for an answer of which nothing keeps its budget as measured."""
+    from hwnas.pipeline.fronts import UNRELIABLE
+
     for answer in verification.front.answers:
         if answer.recommended is not None:
             continue

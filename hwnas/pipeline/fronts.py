@@ -86,6 +86,9 @@ class Front:
     created: str = ""
 
 
+UNRELIABLE = "D"  # the grade of a latency that says nothing
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
     """What was promised of a choice for a budget, and what was measured on `device`.

@@ -8,7 +8,17 @@ from typing import Any
 
 from hwnas.errors import UsageError
 from hwnas.pipeline.accuracies import read_accuracies
-from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, Answer, Front, arch_of, latest_front
+from hwnas.pipeline.fronts import (
+    FOLDER,
+    FRONT_FILE,
+    UNRELIABLE,
+    Answer,
+    Choice,
+    Front,
+    arch_of,
+    latest_front,
+    read_verified,
+)
 from hwnas.pipeline.rundir import Run, space_of
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.sampling import read_archs
@@ -109,7 +119,7 @@ def _picked(run: Run, pick: str, latency: str | None) -> Selection:
             f"the search has nothing {pick} for {answer.budget or 'no budget'}: {answer.reason}",
             "hwnas extract --pick N takes another of its listing",
         )
-    return Selection(arch=arch_of(front, index), promised=_promise(front, index, answer))
+    return Selection(arch=arch_of(front, index), promised=_promise(run, front, index, answer))
 
 
 def _answer(run: Run, front: Front, latency: str | None) -> Answer:
@@ -175,19 +185,33 @@ def _promise_of(run: Run, arch: Arch) -> Mapping[str, Any] | None:
         return None
     for index, choice in enumerate(front.choices):
         if choice.digest == arch.digest:
-            return _promise(front, index, None)
+            return _promise(run, front, index, None)
     return None
 
 
-def _promise(front: Front, index: int, answer: Answer | None) -> dict[str, Any]:
+def _promise(run: Run, front: Front, index: int, answer: Answer | None) -> dict[str, Any]:
     choice = front.choices[index]
+    seen = _verified(run, choice)
     return {
         "budget": answer.budget if answer else "",
         "predicted": {name: asdict(value) for name, value in choice.predicted.items()},
         "costs": dict(choice.costs),
         "settings": None if choice.settings is None else dict(choice.settings),
         "searched": front.created,
+        **({"verified": seen} if seen else {}),
     }
+
+
+def _verified(run: Run, choice: Choice) -> dict[str, float]:
+    """Return what was last measured of a choice when the search verified it."""
+    entries = [
+        entry
+        for entry in read_verified(run)
+        if entry.digest == choice.digest
+        and entry.settings == choice.settings
+        and entry.grade not in (None, UNRELIABLE)
+    ]
+    return dict(entries[-1].measured) if entries else {}
 
 
 def _front(run: Run) -> Front | None:

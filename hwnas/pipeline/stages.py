@@ -23,6 +23,7 @@ from hwnas.training.folders import TEST_NAMES, VAL_NAMES
 
 STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
 STAGES_FILE = "stages.json"
+VERDICT_FILE = "verdict.json"  # beside the model that it is about
 _RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
             "explanations/*")  # fmt: skip
 
@@ -211,7 +212,7 @@ def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
         return (("validate", f"{family}/DIGEST/model.onnx", *checks),)
     return tuple(
         ("validate", str(family / member.file), *checks,
-         "--report", str((family / member.file).with_name("verdict.json")))
+         "--report", str((family / member.file).with_name(VERDICT_FILE)))
         for member in read_family(family).members
     )  # fmt: skip
 

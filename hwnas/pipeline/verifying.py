@@ -257,7 +257,7 @@ def _ranked(
 ) -> Answer:
     """Return the answer that recommends the most accurate, as measured, that keeps its budget.
 
-    `places`: of choices in the front. `known`: how many were tried for an accuracy on record.
+    `places`: of choices in the front. `known`: how many were tried for an accuracy measured earlier.
     """
     if not tried or not answer.budget:
         return answer
@@ -273,7 +273,7 @@ def _ranked(
     whole = len(kept) == len(tried)
     those = f"{len(tried)} verified" if whole else f"the {len(kept)} that keep the budget"
     rest = "all within the budget" if whole else f"of {len(tried)} verified"
-    from_record = f"; {known} of these for the accuracy on record" if known else ""
+    from_record = f"; {known} of these for accuracies measured earlier" if known else ""
     return replace(
         answer,
         recommended=places[_key(best)],

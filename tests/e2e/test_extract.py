@@ -19,7 +19,15 @@ from hwnas.errors import FormatError, GateError
 from hwnas.pipeline import extracting, sealing
 from hwnas.pipeline.accuracies import Work, measure_archs
 from hwnas.pipeline.config import read_recipe
-from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, write_front
+from hwnas.pipeline.fronts import (
+    Answer,
+    Choice,
+    Estimate,
+    Front,
+    Verified,
+    add_verified,
+    write_front,
+)
 from hwnas.pipeline.rundir import Run, create_run, open_run, save_supernet, space_of
 from hwnas.spaces import space
 from hwnas.supernet import load_subnet, read_card
@@ -251,9 +259,27 @@ def test_the_pick_of_a_search(run: Run, front: Front, arguments, choice: int) ->
     assert told["digest"] == front.choices[choice].digest
     assert told["promised"]["budget"].startswith("latency")
     assert told["promised"]["predicted"]["latency"]["mean"] == 5.0 + choice
+    assert "verified" not in told["promised"]
     by_digest = extract("--run", str(run.folder), "--arch", told["digest"][:10])
     assert by_digest["digest"] == told["digest"]
     assert not by_digest["is_new"]
+
+
+def test_what_the_search_measured_is_told(run: Run, front: Front) -> None:
+    choice = front.choices[2]
+    entries = [
+        Verified(
+            digest=choice.digest, budget="latency 25ms", predicted=choice.predicted,
+            measured={"latency": latency, "accuracy": 0.9}, settings=choice.settings, met=True,
+            device="here", grade=grade, step=0,
+        )
+        for latency, grade in ((8.0, "B"), (7.5, "A"), (99.0, "D"))
+    ]  # fmt: skip
+    add_verified(run, entries)
+    promised = extract("--run", str(run.folder), "--latency", "25ms")["promised"]
+    assert promised["verified"] == {"latency": 7.5, "accuracy": 0.9}
+    other = extract("--run", str(run.folder), "--latency", "5ms")["promised"]
+    assert "verified" not in other
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_subnet_on_record_as_better_is_recommended(run: Run, worth, monkeypatc
     )
     assert recommended == tried[1]
     assert verified[recommended].measured["accuracy"] == accuracies[recommended]
-    assert f"; {len(tried)} of these for the accuracy on record" in answer.reason
+    assert f"; {len(tried)} of these for accuracies measured earlier" in answer.reason
     assert f"recommended (*): {recommended[:12]}" in capsys.readouterr().out
 
 

@@ -117,10 +117,22 @@ def test_a_latency_is_compared_on_the_device_it_was_promised_for():
     assert {gate.name: gate.state for gate in gates} == {
         "promised latency": "failed", "exported latency": "passed",
     }  # fmt: skip
+    failed = next(iter(promised_latency(promised, known, record(10.0), device="here")))
+    assert "hwnas doctor" in failed.hint
     (gate,) = promised_latency(promised, known, record(10.0), device="there")
     assert gate.state == "skipped"
     (_, gate) = promised_latency(promised, known, record(11.0, grade="D"), device="here")
     assert gate.state == "unsure"
+
+
+@pytest.mark.parametrize(("seen_ms", "state"), [(9.5, "passed"), (9.0, "failed"), (2.0, "failed")])
+def test_what_the_search_measured_counts_where_it_is_longer(seen_ms, state):
+    measured = {"median_ms": 9.5, "threads": 1, "batch": 1, "device": "here"}
+    promised = {
+        "latency": {"mean": 8.0, "low": 7.0, "high": 9.0}, "verified": {"latency": seen_ms},
+    }  # fmt: skip
+    gates = promised_latency(promised, entry(latency=measured), record(10.0), device="here")
+    assert {gate.name: gate.state for gate in gates}["promised latency"] == state
 
 
 # --- verdicts
