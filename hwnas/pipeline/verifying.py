@@ -257,7 +257,7 @@ def _ranked(
 ) -> Answer:
     """Return the answer that recommends the most accurate, as measured, that keeps its budget.
 
-    `places`: of choices in the front. `known`: how many were tried for an accuracy measured earlier.
+    `places`: of choices in the front. `known`: how many were tried for earlier accuracies.
     """
     if not tried or not answer.budget:
         return answer
