@@ -6,8 +6,9 @@ a target is looked up for targets spread over the wanted range, and what falls o
 again, so the bounds hold exactly while the genes stay as random as the bounds allow.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ Floats = NDArray[np.float64]
 _TILTS = np.concatenate([-np.geomspace(64, 0.05, 40), [0.0], np.geomspace(0.05, 64, 40)])
 _FIT_ROWS = 4096
 _MOST_ROUNDS = 200
+_MOST_TO_LIST = 1 << 14
+_RANDOM_STARTS = 4
 
 
 def count(space: "Space") -> int:
@@ -86,9 +89,11 @@ def _reachable(
             raise UsageError(f"{name}: the range {low:g}..{high:g} is empty")
         smallest, largest = cost_range(space, name)
         if high < smallest or low > largest:
+            claim = "no architecture" if _is_small(space) else "found no architecture"
+            known = "reachable" if _is_small(space) else "found"
             raise InfeasibleError(
-                f"no architecture of {space.name} has {name} in {low:,.0f}..{high:,.0f}; "
-                f"reachable: {smallest:,.0f}..{largest:,.0f}",
+                f"{claim} of {space.name} with {name} in {low:,.0f}..{high:,.0f}; "
+                f"{known}: {smallest:,.0f}..{largest:,.0f}",
                 f"hwnas space show {space.name}",
             )
     low, high = bounds[metric]
@@ -101,24 +106,44 @@ def _nothing_found(space: "Space", bounds: Mapping[str, tuple[float, float]]) ->
     return InfeasibleError(f"found no architecture of {space.name} with {asked}", "widen the range")
 
 
+@cache
 def cost_range(space: "Space", metric: str) -> tuple[int, int]:
-    """Return the least and the greatest cost that a greedy walk over single genes reaches."""
+    """Return the least and the greatest cost: of all architectures of a small space.
+
+    Of a large one what walks over single genes reach, from both ends and from random starts, so
+    that there may be still less or more.
+    """
+    if _is_small(space):
+        indices = np.indices(space.cardinalities.tolist()).reshape(len(space.genes), -1).T
+        costs = getattr(space.cost(space.canonical(indices)), metric)
+        return int(costs.min()), int(costs.max())
     return _extreme(space, metric, -1), _extreme(space, metric, 1)
 
 
+def _is_small(space: "Space") -> bool:
+    return math.prod(map(len, space.genes.values())) <= _MOST_TO_LIST
+
+
 def _extreme(space: "Space", metric: str, sign: int) -> int:
-    start = space.largest() if sign > 0 else space.smallest()
-    codes = space.encode([start])
-    best = sign * int(getattr(space.cost(codes), metric)[0])
-    improved = True
-    while improved:
-        improved = False
-        neighbours = single_changes(space, codes[0])
-        values = sign * getattr(space.cost(neighbours), metric)
-        if values.max(initial=best) > best:
-            best, improved = int(values.max()), True
-            codes = neighbours[[int(values.argmax())]]
-    return sign * best
+    def values(codes: "Codes") -> Floats:
+        return sign * np.asarray(getattr(space.cost(space.canonical(codes)), metric), np.float64)
+
+    some = uniform(space, _FIT_ROWS, np.random.default_rng(0))
+    best_of_some = some[np.argsort(values(some))[-_RANDOM_STARTS:]]
+    # Not in canonical form: a gene that matters only after another has changed keeps its end.
+    end = space.cardinalities - 1 if sign > 0 else np.zeros_like(space.cardinalities)
+    return sign * int(max(_climbed(space, start, values) for start in (end, *best_of_some)))
+
+
+def _climbed(space: "Space", codes: "Codes", values: Callable[["Codes"], Floats]) -> float:
+    """Return the value from which no change of a single gene leads higher."""
+    best = float(values(codes[None])[0])
+    while True:
+        neighbours = single_changes(space, codes)
+        found = values(neighbours)
+        if found.max(initial=best) <= best:
+            return best
+        best, codes = float(found.max()), neighbours[int(found.argmax())]
 
 
 def single_changes(space: "Space", codes: "Codes") -> "Codes":

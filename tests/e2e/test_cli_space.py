@@ -95,7 +95,7 @@ def test_sample_as_text(hwnas: Run) -> None:
         (["show"], 2, "error: missing argument 'NAME'"),
         (["sample", "nano", "--macs", "200..300M"], 2, "write both, as in 200M..300M"),
         (["sample", "nano", "--macs", "3M..2M"], 2, "empty range"),
-        (["sample", "nano", "--macs", "200M..300M"], 3, "reachable: 807,552..6,672,960"),
+        (["sample", "nano", "--macs", "200M..300M"], 3, "found: 807,552..6,672,960"),
         (["sample", "nano", "-n", "0"], 2, "x>=1"),
     ],
 )

@@ -9,6 +9,7 @@ from hwnas.spaces import Part, Placed, Requires, Space
 from hwnas.spaces.blocks import Stem
 from hwnas.spaces.costs import CostTables
 from hwnas.spaces.restrict import restricted
+from hwnas.spaces.sampling import cost_range
 
 
 def test_a_space_is_declared_in_a_line() -> None:
@@ -61,7 +62,7 @@ def test_unknown_names_come_with_the_nearest() -> None:
 def test_a_bound_that_cannot_be_met_names_the_reachable_range() -> None:
     space = hwnas.space("nasvit")
     rng = np.random.default_rng(0)
-    with pytest.raises(InfeasibleError, match=r"reachable: 189,789,040\.\.1,881,708,502"):
+    with pytest.raises(InfeasibleError, match=r"found: 189,789,040\.\.1,881,708,502"):
         space.sample(1, rng, macs=(1, 1e6))
     with pytest.raises(UsageError, match="is empty"):
         space.sample(1, rng, macs=(3e8, 2e8))
@@ -161,3 +162,50 @@ def test_sparse_tables_give_the_costs_of_dense_ones(monkeypatch: pytest.MonkeyPa
     assert np.array_equal(dense.macs, sparse.macs)
     assert np.array_equal(dense.layers, sparse.layers)
     assert np.array_equal(tables.costs(codes[::-1]).params, dense.params[::-1])
+
+
+def _branching() -> Space:
+    """Return a space whose costliest networks are not near the one of all last values."""
+
+    def blocks(chosen) -> tuple[Placed, ...]:
+        width = 20 + chosen["heads"] if chosen["kind"] == "attention" else 5 * chosen["expand"]
+        return (Placed("stem", Stem(cin=1, cout=width), 8),)
+
+    genes = {"kind": ("conv", "attention"), "expand": (1, 8), "heads": (1, 2, 4)}
+    needs = {"expand": Requires("kind", ("conv",)), "heads": Requires("kind", ("attention",))}
+    return Space(
+        "branching", genes=genes, requires=needs, side=8, options={"classes": 2, "channels": 1},
+        parts=(Part("stem", tuple(genes), blocks),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_no_cost_is_called_out_of_reach_that_a_network_has(
+    monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    if not listed:
+        monkeypatch.setattr("hwnas.spaces.sampling._MOST_TO_LIST", 0)
+    space = _branching()
+    (arch,) = space.sample(1, np.random.default_rng(0), params=(430, 450))
+    assert dict(arch) == {"kind": "conv", "expand": 8, "heads": 1}
+    words = "^no architecture .*reachable" if listed else "^found no architecture .*found"
+    with pytest.raises(InfeasibleError, match=rf"{words}: 55\.\.440"):
+        space.sample(1, np.random.default_rng(0), params=(441, 450))
+
+
+@pytest.mark.parametrize("metric", ["macs", "params"])
+def test_walks_find_the_ends_of_what_can_be_listed(
+    monkeypatch: pytest.MonkeyPatch, metric: str
+) -> None:
+    genes = {"kind": ("a", "b"), "side": (8, 16, 32), "x": (1, 5, 9), "y": (1, 2), "z": (1, 2, 3)}
+
+    def blocks(chosen) -> tuple[Placed, ...]:
+        width = chosen["x"] * chosen["y"] if chosen["kind"] == "a" else 2 * chosen["z"]
+        return (Placed("stem", Stem(cin=1, cout=width), chosen["side"]),)
+
+    space = Space("s", genes=genes, side="side", options={"classes": 2, "channels": 1},
+                  parts=(Part("stem", tuple(genes), blocks),))  # fmt: skip
+    exact = cost_range(space, metric)
+    monkeypatch.setattr("hwnas.spaces.sampling._MOST_TO_LIST", 0)
+    cost_range.cache_clear()
+    assert cost_range(space, metric) == exact
