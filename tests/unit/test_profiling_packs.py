@@ -3,7 +3,7 @@ import onnx
 import pytest
 
 from hwnas.errors import FormatError
-from hwnas.io import onnxwire
+from hwnas.io import onnxparts, onnxwire
 from hwnas.io.onnxwire import FLOAT, INT8, Tensor, Use
 from hwnas.profiling.packs import stand_in
 from hwnas.profiling.reference import reference_model
@@ -159,3 +159,35 @@ def test_the_reference_model_is_valid():
     model = onnx.load_from_string(reference_model())
     onnx.checker.check_model(model, full_check=True)
     assert [node.op_type for node in model.graph.node] == ["Conv"] * 3
+
+
+def test_models_are_put_together_as_the_onnx_package_does():
+    attributes = {"a": 3, "b": "text", "c": [1, 200, 70_000], "d": [0.5, 2.0], "e": ["x", "y"]}
+    theirs = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Op", ["x", "w"], ["y"], name="n", domain="d", **attributes)],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("d", 2)],
+        ir_version=8,
+    )
+    made = onnxparts.model(
+        "g",
+        [
+            onnxparts.node(
+                "Op", "n", inputs=["x", "w"], output="y", domain="d",
+                attributes=[
+                    onnxparts.integer("a", 3), onnxparts.text("b", "text"),
+                    onnxparts.integers("c", [1, 200, 70_000]), onnxparts.floats("d", [0.5, 2.0]),
+                    onnxparts.texts("e", ["x", "y"]),
+                ],
+            )
+        ],
+        inputs=[onnxparts.value("x", ("n", 3))],
+        outputs=[onnxparts.value("y", (1,))],
+        opsets={"": 17, "d": 2},
+        ir_version=8,
+    )  # fmt: skip
+    assert onnx.load_from_string(made) == theirs
