@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hwnas.profiling.jobs import Options
+from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.machine import Preflight, Readings
 from hwnas.profiling.measure import Plan
 
@@ -19,7 +20,7 @@ def options(tmp_path: Path) -> Options:
 @pytest.fixture
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the lock of the device apart from that of tests that run at the same time."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def artifact(exported, tmp_path):
     return shutil.copytree(exported.folder, tmp_path / "artifact")
 
 
-def test_everything_at_once(hwnas, exported, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # its own lock
+@pytest.mark.usefixtures("own_lock")
+def test_everything_at_once(hwnas, exported, tmp_path):
     pictures = write_images(exported, tmp_path / "images")
     child = hwnas(
         "validate", str(exported.folder), "--data", str(pictures), "--min-accuracy", "90%",

@@ -200,13 +200,11 @@ def test_speed_is_measured_in_turns(subnet: Path, tmp_path: Path) -> None:
     assert found.remarks[-1].startswith("deploy ")
 
 
-def test_beside_another_profiler_it_says_so(
-    subnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("own_lock")
+def test_beside_another_profiler_it_says_so(subnet: Path, tmp_path: Path) -> None:
     from hwnas.profiling.locks import device_lock
     from hwnas.profiling.machine import device
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with device_lock(device().fingerprint):
         found = export(subnet, wish=Wish(images=20), out=tmp_path / "out")
     assert found.manifest.models[0].latency is None

@@ -9,6 +9,7 @@ import venv
 
 import pytest
 
+from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.profiles import read_profile
 from hwnas.testing.exported import write_artifact, write_images
 
@@ -24,7 +25,7 @@ def run(command, *, cwd, home):
         cwd=cwd,
         capture_output=True,
         text=True,
-        env={**variables, "XDG_CACHE_HOME": str(home)},
+        env={**variables, "XDG_CACHE_HOME": str(home), FOLDER_VARIABLE: str(home)},
         check=False,
         timeout=600,  # an index may be slow
     )

@@ -27,6 +27,7 @@ from hwnas.errors import HwnasError
 from hwnas.pipeline.accuracies import spread
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.profiling import measure as protocol
+from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.machine import device as this_device
 from hwnas.profiling.profiles import Profile, best_records, write_profile
 from hwnas.profiling.records import Settings
@@ -184,6 +185,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv(FOLDER_VARIABLE, str(folder / "locks"))
         patch.setitem(ENGINES, "nsga2", lambda: Nsga2(generations=3))
         several = [Settings(), Settings(threads=2)]
         searchable_run(RUN, {HERE: several, "server": several[:1], "pi5": several[:1]})

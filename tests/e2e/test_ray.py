@@ -21,6 +21,7 @@ from hwnas.pipeline.accuracies import Work, measure_accuracies
 from hwnas.pipeline.ray_executor import Anywhere, OnDevices, Ray, connected
 from hwnas.pipeline.rundir import open_run
 from hwnas.profiling.jobs import Options, grid
+from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.packs import Model, write_pack
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import Settings
@@ -39,17 +40,17 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         import ray
         from ray.cluster_utils import Cluster
 
-        folders = [str(tmp_path_factory.mktemp("cache")) for _ in range(2)]
+        folders = [str(tmp_path_factory.mktemp("locks")) for _ in range(2)]
         common = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
         cluster = Cluster(
             initialize_head=True,
             head_node_args={
                 "num_cpus": 2, "resources": {"board-a": 1, "board-a2": 1},
-                "env_vars": {"XDG_CACHE_HOME": folders[0]}, **common,
+                "env_vars": {FOLDER_VARIABLE: folders[0]}, **common,
             },
         )  # fmt: skip
         cluster.add_node(
-            num_cpus=0, resources={"board-b": 1}, env_vars={"XDG_CACHE_HOME": folders[1]}, **common
+            num_cpus=0, resources={"board-b": 1}, env_vars={FOLDER_VARIABLE: folders[1]}, **common
         )
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster.address

@@ -88,8 +88,7 @@ def test_the_readme_lists_what_is_there() -> None:
 
 
 @pytest.fixture
-def taken(hwnas, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def taken(hwnas, tmp_path, own_lock):
     asked = ("--space", "nano", "-n", "3", "--batch", "1,2", "--force", "--no-memory")
     child = hwnas("profile", *asked, "--max-seconds", "0.1", cwd=tmp_path)
     assert child.returncode == 0, child.stderr

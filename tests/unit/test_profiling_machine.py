@@ -1,13 +1,11 @@
 import dataclasses
 import os
-import tempfile
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from hwnas.errors import HwnasError
-from hwnas.profiling import locks, machine
+from hwnas.profiling import machine
 from hwnas.profiling.machine import (
     CpuTimes,
     Readings,
@@ -283,19 +281,3 @@ def test_the_limit_of_a_group_above_counts(tmp_path):
     assert cgroup_quota(tmp_path / "fs", membership) == 0.5
     (inner.parent / "cpu.max").write_text("??? 100000\n")
     assert cgroup_quota(tmp_path / "fs", membership) == 4.0
-
-
-def test_the_lock_finds_another_place_where_the_usual_one_cannot_be_written(monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    usual = tmp_path / "file" / "hwnas"  # no folder can be made in a file, even by root
-    monkeypatch.setattr(locks, "user_cache_path", lambda _: usual)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with (
-        locks.device_lock("f"),
-        pytest.raises(HwnasError, match="another profiler"),
-        locks.device_lock("f"),
-    ):
-        pass
-    monkeypatch.setattr(tempfile, "tempdir", str(usual))
-    with pytest.raises(HwnasError, match="no place for the lock"), locks.device_lock("f"):
-        pass
