@@ -2,7 +2,7 @@
 
 Each function falls back to the stock operator where its form does not apply (other devices and
 types, export, no gradients), and the values of its forward pass are those of the stock operator
-bit for bit. Figures: `docs/training-forms.md`.
+bit for bit, or to rounding where `hwnas.nets.batchnorm` says so. Figures: `docs/training-forms.md`.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hwnas.nets.batchnorm import batch_norm_gradients, batch_normed, normed_by
 from hwnas.nets.scratch import scratch
 
 _aten = torch.ops.aten
@@ -25,6 +26,37 @@ def trains_on_cpu(x: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
     )
+
+
+def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Return the batch norm of x with batch statistics."""
+    if trains_on_cpu(x):
+        return _BatchNorm.apply(x, weight, bias, eps)  # type: ignore[no-any-return]
+    return F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+    ) -> Tensor:
+        normed = torch.empty_like(x)
+        mean, inverse_std = batch_normed(x, weight, bias, eps, out=normed)
+        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.eps = eps
+        return normed
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        return *batch_norm_gradients(grad, x, weight, mean, inverse_std, ctx.eps), None
 
 
 def batch_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -43,9 +75,8 @@ class _BatchNormSiLU(torch.autograd.Function):
         bias: Tensor,
         eps: float,
     ) -> Tensor:
-        normed, mean, inverse_std = torch.native_batch_norm(
-            x, weight, bias, None, None, True, 0.0, eps
-        )
+        normed = torch.empty_like(x)
+        mean, inverse_std = batch_normed(x, weight, bias, eps, out=normed)
         ctx.save_for_backward(x, weight, bias, mean, inverse_std)
         ctx.eps = eps
         return F.silu(normed, inplace=True)
@@ -56,14 +87,11 @@ class _BatchNormSiLU(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         x, weight, bias, mean, inverse_std = ctx.saved_tensors
-        variance = inverse_std.pow(-2) - ctx.eps
-        normed = torch.native_batch_norm(x, weight, bias, mean, variance, False, 0.0, ctx.eps)[0]
+        normed = torch.empty_like(x)
+        normed_by(x, weight, bias, mean, inverse_std, ctx.eps, out=normed)
         # The recomputed activation is not needed again, so its memory takes the gradient.
         grad = _aten.silu_backward.grad_input(grad, normed, grad_input=normed)
-        gx, gweight, gbias = _aten.native_batch_norm_backward(
-            grad, x, weight, None, None, mean, inverse_std, True, ctx.eps, [True, True, True]
-        )
-        return gx, gweight, gbias, None
+        return *batch_norm_gradients(grad, x, weight, mean, inverse_std, ctx.eps), None
 
 
 def depthwise(x: Tensor, weight: Tensor, stride: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hwnas.errors import UsageError
-from hwnas.nets.kernels import batch_norm_silu, trains_on_cpu
+from hwnas.nets.kernels import batch_norm, batch_norm_silu, trains_on_cpu
 from hwnas.nets.synchronised import is_synchronised, synchronised_batch_norm
 
 EPS = 1e-5
@@ -27,6 +27,8 @@ class BatchNorm(nn.BatchNorm2d):
             if is_synchronised() and not self.track_running_stats:
                 return synchronised_batch_norm(x, self.weight, self.bias, self.eps)
             _check_enough_values(x)
+            if not self.track_running_stats:
+                return batch_norm(x, self.weight, self.bias, self.eps)
         return super().forward(x)
 
     @property

@@ -3,7 +3,8 @@
 A stock chain keeps the input of each of its operators for the backward pass. Of a batch norm, an
 activation and a convolution that is the map three times over; here it is kept once. What is
 computed again are passes over one map, which cost little beside the convolutions. Values of the
-forward pass are those of the stock operators bit for bit.
+forward pass are those of the stock operators bit for bit, or to rounding where
+`hwnas.nets.batchnorm` says so.
 
 Use them where `trains_on_cpu` says so. Figures: `docs/training-forms.md`.
 """
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hwnas.nets.batchnorm import batch_norm_gradients, batch_normed, normed_by
 from hwnas.nets.kernels import convolution_backward, depthwise_weight_gradient
 from hwnas.nets.scratch import scratch
 
@@ -86,7 +88,7 @@ class _NormSiLUDepthwise(torch.autograd.Function):
                 wanted=(True, True),
             )  # fmt: skip
         gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
-        gx, gweight, gbias = _norm_backward(gy, x, weight, mean, inverse_std, ctx.eps)
+        gx, gweight, gbias = batch_norm_gradients(gy, x, weight, mean, inverse_std, ctx.eps)
         return gx, gweight, gbias, None, gkernel, None
 
 
@@ -132,7 +134,7 @@ class _NormSiLUProject(torch.autograd.Function):
         else:
             gy, gkernel, gates = _gated_backward(grad, y, kernel, *gating)
         gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
-        gx, gweight, gbias = _norm_backward(gy, x, weight, mean, inverse_std, ctx.eps)
+        gx, gweight, gbias = batch_norm_gradients(gy, x, weight, mean, inverse_std, ctx.eps)
         return gx, gweight, gbias, None, gkernel, *gates
 
 
@@ -186,10 +188,8 @@ def _norm_silu(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return silu(batch norm of x), in passing memory, and the statistics."""
-    y, mean, inverse_std = scratch.like(x, "normed"), x.new_empty(0), x.new_empty(0)
-    _aten.native_batch_norm.out(
-        x, weight, bias, None, None, True, 0.0, eps, out=y, save_mean=mean, save_invstd=inverse_std
-    )
+    y = scratch.like(x, "normed")
+    mean, inverse_std = batch_normed(x, weight, bias, eps, out=y)
     return F.silu(y, inplace=True), mean, inverse_std
 
 
@@ -197,26 +197,14 @@ def _normed_again(  # noqa: PLR0917 - like the operators it stands for
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
 ) -> Tensor:
     """Return the batch norm of x, in passing memory."""
-    variance = inverse_std.pow(-2) - eps
-    normed, unused = scratch.like(x, "normed"), x.new_empty(0)
-    _aten.native_batch_norm.out(
-        x, weight, bias, mean, variance, False, 0.0, eps,
-        out=normed, save_mean=unused, save_invstd=unused.clone(),
-    )  # fmt: skip
+    normed = scratch.like(x, "normed")
+    normed_by(x, weight, bias, mean, inverse_std, eps, out=normed)
     return normed
 
 
 def _silu(x: Tensor) -> Tensor:
     """Return silu(x), in passing memory."""
     return _aten.silu.out(x, out=scratch.like(x, "activated"))  # type: ignore[no-any-return]
-
-
-def _norm_backward(  # noqa: PLR0917 - like the operators it stands for
-    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _aten.native_batch_norm_backward(  # type: ignore[no-any-return]
-        grad, x, weight, None, None, mean, inverse_std, True, eps, [True, True, True]
-    )
 
 
 def _pointwise_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hwnas.nets.kernels import batch_norm_silu, depthwise
+from hwnas.nets.kernels import batch_norm, batch_norm_silu, depthwise
 from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project, silu_pointwise
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 
@@ -28,6 +28,43 @@ def test_batch_norm_silu(shape: tuple[int, ...]) -> None:
     wanted = torch.autograd.grad(stock, (x, weight, bias), seed)
     for mine, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_silu", [False, True])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 24, 24, 24), (4, 40, 21, 20), (2, 200, 16, 16), (1, 5, 128, 112), (3, 24, 55, 17)],
+)
+def test_batch_norm_of_rows_that_leave_a_rest(
+    shape: tuple[int, ...], layout: torch.memory_format, with_silu: bool
+) -> None:
+    """Those whose pixels can be taken together, and at last one whose number of pixels is odd."""
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x = (3 + 2 * noise).contiguous(memory_format=layout).requires_grad_()
+    weight = torch.linspace(-1.5, 2, shape[1]).requires_grad_()
+    bias = torch.linspace(-1, 1, shape[1]).requires_grad_()
+    stock = F.batch_norm(x, None, None, weight, bias, True, 0.0, 1e-5)
+    if with_silu:
+        ours, stock = batch_norm_silu(x, weight, bias, 1e-5), F.silu(stock)
+    else:
+        ours = batch_norm(x, weight, bias, 1e-5)
+    torch.testing.assert_close(ours, stock, rtol=1e-5, atol=1e-5)
+    assert ours.stride() == stock.stride()
+    seed = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    got = torch.autograd.grad(ours, (x, weight, bias), seed)
+    wanted = torch.autograd.grad(stock, (x, weight, bias), seed)
+    for mine, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
+
+
+def test_statistics_of_joined_rows_are_pooled() -> None:
+    """Pixels that differ by where they stand: each joined row alone would be normalised wrongly."""
+    x = torch.zeros(8, 24, 24, 24).contiguous(memory_format=torch.channels_last)
+    x[..., ::2] = 1
+    normed = batch_norm(x.requires_grad_(), torch.ones(24), torch.zeros(24), 1e-5)
+    assert normed.mean().abs() < 1e-5
+    torch.testing.assert_close(normed.square().mean(), torch.tensor(1.0), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("kernel", [3, 5])
