@@ -3,7 +3,7 @@
 #
 # What `hwnas run` does, step by step, with typed results. Each cell goes on from what is on disk,
 # so that it can be run again. It takes the digits of scikit-learn and so short a training that the
-# whole is done in less than a minute.
+# whole is half a minute of work for one core.
 #
 #     python examples/python_api.py [RUN]
 
@@ -11,24 +11,9 @@
 import sys
 from pathlib import Path
 
-from hwnas.export import Limits, Running, validate
-from hwnas.pipeline.accuracies import Work, measure_accuracies
-from hwnas.pipeline.config import read_recipe
-from hwnas.pipeline.exporting import Wish, export
-from hwnas.pipeline.extracting import extract, select
-from hwnas.pipeline.fit import accuracy_rows, fit_rows, profile_rows
-from hwnas.pipeline.measuring import from_space
-from hwnas.pipeline.rundir import open_run, space_of
-from hwnas.pipeline.searching import Request, search_run
-from hwnas.pipeline.training_run import train_run
-from hwnas.profiling.driver import profile
-from hwnas.profiling.jobs import Options, grid
-from hwnas.profiling.measure import Plan
-from hwnas.report import report
-from hwnas.search.budgets import parse_budgets
 from hwnas.training.process import tune_process
 
-tune_process()
+tune_process()  # as every verb that needs torch does, before it is imported
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/python-api")
 
 # %% [markdown]
@@ -36,6 +21,10 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/python-api")
 # The recipe is what `hwnas init` writes; the second argument is what `--set` takes.
 
 # %%
+from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.rundir import open_run, space_of
+from hwnas.pipeline.training_run import train_run
+
 recipe = read_recipe(
     "nano-digits",
     ["schedule.epochs=7", "schedule.warmup_epochs=1", "evaluation.every_epochs=7",
@@ -51,6 +40,12 @@ print(f"{run.folder}: {run.status}, {space.count():,} subnets of {space.name}")
 # `force` measures on a busy machine, too; the grades tell. A real profile leaves `plan` out.
 
 # %%
+from hwnas.pipeline.accuracies import Work, measure_accuracies
+from hwnas.pipeline.measuring import from_space
+from hwnas.profiling.driver import profile
+from hwnas.profiling.jobs import Options, grid
+from hwnas.profiling.measure import Plan
+
 source = from_space(space, 10)
 here = folder / "profiles" / "here.jsonl"
 options = Options(force=True, memory=False, plan=Plan(min_runs=20, max_runs=60, max_s=0.5))
@@ -63,6 +58,8 @@ print(f"accuracies: {min(a.accuracy for a in accuracies):.1%} and more")
 # ## Fit predictors, with intervals
 
 # %%
+from hwnas.pipeline.fit import accuracy_rows, fit_rows, profile_rows
+
 for rows in [accuracy_rows(run), *profile_rows([here], space)]:
     fitted = fit_rows(rows, space, folder=folder / "predictors" / rows.name, quick=True)
     print(f"{fitted.name}: fitted on {fitted.predictor.rows} rows")
@@ -72,7 +69,10 @@ for rows in [accuracy_rows(run), *profile_rows([here], space)]:
 # A budget that cannot be met raises `hwnas.errors.InfeasibleError`, whose hint says what can be.
 
 # %%
-found = search_run(run, Request(budgets=parse_budgets({"latency": ["50%,80%"]})))
+from hwnas.pipeline.searching import Request, search_run
+from hwnas.search.budgets import parse_budgets
+
+found = search_run(run, Request(budgets=parse_budgets({"latency": "50%,80%"})))
 for answer in found.front.answers:
     if answer.recommended is not None:
         best = found.front.choices[answer.recommended]
@@ -85,6 +85,9 @@ for answer in found.front.answers:
 # The module itself: `hwnas.supernet.load_subnet(subnet.folder)`.
 
 # %%
+from hwnas.pipeline.exporting import Wish, export
+from hwnas.pipeline.extracting import extract, select
+
 subnet = extract(run, select(run, latency="80%"))
 exported = export(subnet.folder, wish=Wish(images=100, measured=False))
 print(exported.folder / exported.manifest.recommended)
@@ -93,6 +96,8 @@ print(exported.folder / exported.manifest.recommended)
 # ## Validate, as before a deployment; needs no torch
 
 # %%
+from hwnas.export import Limits, Running, validate
+
 verdict = validate(
     exported.folder,
     data="digits",
@@ -106,5 +111,7 @@ for gate in verdict.gates:
 # ## One page about all of it
 
 # %%
+from hwnas.report import report
+
 print(report(folder))
 sys.exit(verdict.exit_code)

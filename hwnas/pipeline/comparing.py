@@ -63,7 +63,7 @@ class Comparison:
         return [change for change in self.changes if change.significant and change.loss > limit]
 
 
-def compare_runs(first: Path, second: Path) -> Comparison:
+def compare_runs(first: Path | str, second: Path | str) -> Comparison:
     """Return how the run in `second` differs from that in `first`."""
     one, other = open_run(first), open_run(second)
     remarks: list[str] = []

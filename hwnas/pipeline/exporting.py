@@ -81,10 +81,10 @@ class Exported:
 
 
 def export(
-    subnet: Path,
+    subnet: Path | str,
     *,
     wish: Wish | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     recipe: str | None = None,
     note: Note = lambda _: None,
 ) -> Exported:
@@ -93,10 +93,10 @@ def export(
     `recipe` says where the data are, for subnets that were cut out without. Raises GateError, and
     leaves nothing, if a model is not what the module is.
     """
-    wish = checked(wish or Wish())
-    if not Path(subnet).is_dir():
+    wish, subnet = checked(wish or Wish()), Path(subnet)
+    if not subnet.is_dir():
         raise UsageError(f"{subnet}: no such folder", "hwnas extract writes the folder of a subnet")
-    folder = artifact_folder(subnet, out)
+    folder = artifact_folder(subnet, None if out is None else Path(out))
     subject = open_subject(subnet, recipe=recipe)
     remarks: list[str] = []
     write_folder_atomic(

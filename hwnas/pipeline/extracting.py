@@ -32,7 +32,7 @@ __all__ = ["Selection", "Subnet", "extract", "select"]
 
 
 def extract(
-    run: Run, selection: Selection, *, recipe: str | None = None, out: Path | None = None
+    run: Run, selection: Selection, *, recipe: str | None = None, out: Path | str | None = None
 ) -> Subnet:
     """Return the subnet's folder, written now unless it is there already.
 
@@ -40,7 +40,7 @@ def extract(
     have none; without it the batch norms keep the supernet's statistics. `out`: another folder.
     """
     arch = selection.arch
-    folder = out or run.folder / SUBNETS_FOLDER / arch.digest[:12]
+    folder = Path(out or run.folder / SUBNETS_FOLDER / arch.digest[:12])
     weights = supernet_file(run)
     supernet = {
         "step": latest_step(run),

@@ -55,7 +55,7 @@ def export_family(
     *,
     wish: Wish | None = None,
     members: int | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     recipe: str | None = None,
     note: Note = lambda _: None,
 ) -> Pack:
@@ -64,7 +64,7 @@ def export_family(
     `members`: instead, so many choices spread over the front. The folder appears whole.
     """
     wish = checked(wish or Wish())
-    folder = out or run.folder / ARTIFACTS_FOLDER / FAMILY_FOLDER
+    folder = Path(out or run.folder / ARTIFACTS_FOLDER / FAMILY_FOLDER)
     if folder.exists() and not (folder / FAMILY_FILE).is_file():
         raise UsageError(f"{folder}: exists and is no family of ours", "choose another --out")
     front = latest_front(run)

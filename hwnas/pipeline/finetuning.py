@@ -48,13 +48,16 @@ _ONE_SUBNET = (
 class Watching:
     """Who is told what goes on, and who may stop it."""
 
-    note: Callable[[str], None]
-    watch: Callable[[Progress], None]
+    note: Callable[[str], None] = lambda _: None
+    watch: Callable[[Progress], None] = lambda _: None
     stop: Callable[[], bool] = lambda: False
 
 
+SILENT = Watching()  # nobody
+
+
 def finetuning_recipe(
-    subnet: Path,
+    subnet: Path | str,
     *,
     recipe: str | None = None,
     from_scratch: bool = False,
@@ -66,6 +69,7 @@ def finetuning_recipe(
     It is the supernet's, or `recipe`. Fine-tuning takes a fifth of its learning rate, a quarter
     of its epochs and no warm-up; `assignments` such as `schedule.epochs=3` override everything.
     """
+    subnet = Path(subnet)
     if not (subnet / CARD_FILE).is_file():
         raise UsageError(
             f"{subnet}: is no subnet (it has no {CARD_FILE})", "hwnas extract --run RUN makes one"
@@ -103,18 +107,19 @@ def run_of(subnet: Path) -> Path | None:
 
 
 def finetune(
-    subnet: Path,
+    subnet: Path | str,
     recipe: Recipe,
     *,
-    out: Path,
+    out: Path | str,
     from_scratch: bool = False,
-    watching: Watching,
+    watching: Watching = SILENT,
 ) -> Subnet | None:
     """Train the subnet in a folder by a recipe and write the result to `out`, like extracting does.
 
     Goes on where an earlier session stopped; a finished one is returned as it is. Returns None in
     the processes of a distributed training that do not lead.
     """
+    subnet, out = Path(subnet), Path(out)
     base = read_card(subnet)
     space, arch = read_arch(subnet)
     binds = {

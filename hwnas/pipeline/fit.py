@@ -141,7 +141,12 @@ def profile_rows(
 
 
 def fit_rows(
-    rows: Rows, space: Space, *, folder: Path | None = None, quick: bool = False, seed: int = 0
+    rows: Rows,
+    space: Space,
+    *,
+    folder: Path | str | None = None,
+    quick: bool = False,
+    seed: int = 0,
 ) -> Fitted:
     """Return a predictor fitted on rows, evaluated unless `quick`, and stored in `folder`."""
     found = features(space, rows.codes)
@@ -171,14 +176,14 @@ def fit_rows(
         curve=curve,
         fit_cpu_s=seconds,
         remarks=remarks,
-        folder=folder,
+        folder=None if folder is None else Path(folder),
         held_out=curve.held_out if curve else None,
     )
     return _stored(fitted, rows)
 
 
 def fit_transfer(
-    new: Rows, space: Space, sources: Sequence[SpacePredictor], *, folder: Path | None = None
+    new: Rows, space: Space, sources: Sequence[SpacePredictor], *, folder: Path | str | None = None
 ) -> Fitted:
     """Return a predictor for few rows of a new device from predictors of other devices.
 
@@ -213,7 +218,7 @@ def fit_transfer(
         curve=None,
         fit_cpu_s=seconds,
         remarks=new.remarks,
-        folder=folder,
+        folder=None if folder is None else Path(folder),
         held_out=left_out,
     )
     return _stored(fitted, new)

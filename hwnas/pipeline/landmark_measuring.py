@@ -24,7 +24,7 @@ from hwnas.export.reference import relative_difference
 from hwnas.export.validate_run import open_runner
 from hwnas.io import write_atomic
 from hwnas.pipeline.deployments import PLAINEST, Deployment, deployments
-from hwnas.pipeline.finetuning import Watching
+from hwnas.pipeline.finetuning import SILENT, Watching
 from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, Front, latest_front
 from hwnas.pipeline.landmark_training import (
     LANDMARKS_FOLDER,
@@ -93,7 +93,7 @@ def make_landmarks(
     planned: Planned,
     *,
     options: Options,
-    watching: Watching,
+    watching: Watching = SILENT,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Landmark]:
     """Return the landmarks of a plan, made and written to the run's journal as far as missing.

@@ -24,7 +24,7 @@ from hwnas.export.foreign import foreign_bytes
 from hwnas.io import Schema, digest, read_json, read_tensors, write_atomic, write_json
 from hwnas.io.tensors import write_tensors
 from hwnas.pipeline.config import Recipe, read_recipe, to_toml
-from hwnas.pipeline.finetuning import Watching
+from hwnas.pipeline.finetuning import SILENT, Watching
 from hwnas.pipeline.known_networks import (
     Images,
     Known,
@@ -90,7 +90,7 @@ def plan_landmarks(
     *,
     recipe: str | None = None,
     assignments: Sequence[str] = (),
-    watching: Watching,
+    watching: Watching = SILENT,
 ) -> Planned:
     """Return what to train for a run; without entries well-known networks of about its costs.
 

@@ -84,7 +84,7 @@ def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
     return run
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: Path | str) -> Run:
     """Return the run in `folder`."""
     folder = Path(folder)
     path = folder / RUN_FILE
@@ -109,7 +109,7 @@ def _where_runs_are(folder: Path) -> str:
     return f"hwnas train RECIPE --run {folder} makes one"
 
 
-def find_run(folder: Path | None = None, *, here: Path = Path()) -> Run:
+def find_run(folder: Path | str | None = None, *, here: Path = Path()) -> Run:
     """Return the run in `folder`; without one the folder `here`, or the only run in `here`/runs."""
     found = open_run(folder) if folder is not None else only_run(here)
     if found is None:

@@ -26,7 +26,7 @@ REPORT_FILE = "report.html"
 _KEY_SIZE = 14.0
 
 
-def report(run: Path | str, *, output: Path | None = None) -> Path:
+def report(run: Path | str, *, output: Path | str | None = None) -> Path:
     """Write the page of the run folder `run` and return its path (default: RUN/report.html).
 
     What the run does not hold yet is left out, with the command that makes it. Needs jinja2.

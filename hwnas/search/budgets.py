@@ -98,14 +98,15 @@ def joint_confidence(constraints: Sequence[Constraint]) -> tuple[Constraint, ...
     )
 
 
-def parse_budgets(texts: Mapping[str, Sequence[str]]) -> tuple[tuple[Budget, ...], ...]:
+def parse_budgets(texts: Mapping[str, str | Sequence[str]]) -> tuple[tuple[Budget, ...], ...]:
     """Return every combination of the alternatives, each a set of budgets that hold together.
 
-    `texts`: what was typed for each quantity, once per device. No budgets at all are one empty
-    combination.
+    `texts`: what was typed for each quantity, or a list of it with a text per device. No budgets
+    at all are one empty combination.
     """
     alternatives: dict[str, tuple[Budget, ...]] = {}
-    for quantity, typed in texts.items():
+    for quantity, given in texts.items():
+        typed = (given,) if isinstance(given, str) else given
         for text in typed:
             found = _typed(quantity, text)
             if found[0].name in alternatives:

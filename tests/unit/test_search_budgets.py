@@ -51,6 +51,7 @@ def test_alternatives_and_devices_are_combined() -> None:
         "latency:a 10ms, latency:b 80ms, macs 200M",
     ]
     assert parse_budgets({"latency": ()}) == ((),)
+    assert parse_budgets({"latency": "5ms,60%"}) == parse_budgets({"latency": ["5ms,60%"]})
 
 
 def test_all_bounds_together_hold_with_the_asked_probability() -> None:
