@@ -45,9 +45,11 @@ def measure(
         jobs,
         provide=source.provide,
         provide_module=plain_module,
+        graphs=source.graphs,
         output=target,
         options=options,
         progress=Watcher(output),
+        note=output.note,
     )
     wanted = {job.key for job in jobs}
     found = [record for key, record in read_profile(target).records.items() if key in wanted]

@@ -96,7 +96,7 @@ def diff(output: Output, first: Path, second: Path) -> None:
                 {"space": space, "backend": backend, "settings": asdict(settings),
                  "both": len(found.keys), "median_ratio": found.median_ratio,
                  "least_ratio": min(found.ratios), "most_ratio": max(found.ratios),
-                 "spearman": found.spearman}
+                 "spearman": found.spearman, "other_models": found.other_models}
             )  # fmt: skip
     same = one.header.device.fingerprint == other.header.device.fingerprint
     text = [
@@ -105,11 +105,14 @@ def diff(output: Output, first: Path, second: Path) -> None:
         f"{len(whole.keys)} measurements in both, {whole.only_first} only in the first, "
         f"{whole.only_second} only in the second",
     ]
+    if whole.other_models:
+        text.append(f"{whole.other_models} of those in both are of models in another form")
     if documents:
         text += ["", _differences_table(documents), "", "ratio: second / first"]
     output.result(
         {"same_device": same, "both": len(whole.keys), "only_first": whole.only_first,
-         "only_second": whole.only_second, "groups": documents},
+         "only_second": whole.only_second, "other_models": whole.other_models,
+         "groups": documents},
         "\n".join(text),
     )  # fmt: skip
 
@@ -119,15 +122,27 @@ def diff(output: Output, first: Path, second: Path) -> None:
 @click.option("-o", "--out", type=FILE, required=True, help="The profile to write.")
 @verb_options
 def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
-    """Write the union of profiles of one device; of two equal measurements the better graded."""
-    from hwnas.profiling.profiles import merge_profiles, read_profile, write_profile
+    """Write the union of profiles of one device; of two equal measurements the better graded.
 
-    merged = read_profile(files[0])
+    Where they are of different models of one network, written in two forms, the newer counts.
+    """
+    from hwnas.profiling.profiles import merge_profiles, other_models, read_profile, write_profile
+
+    merged, others = read_profile(files[0]), set[object]()
     for path in files[1:]:
-        merged = merge_profiles(merged, read_profile(path))
+        added = read_profile(path)
+        others.update(other_models(merged.records, added.records))
+        merged = merge_profiles(merged, added)
     write_profile(out, merged)
+    if others:
+        output.note(
+            f"{len(others)} measurements are of other models of the same networks in one profile "
+            "than in another; the newer count. What only the older has was measured in its form: "
+            "a predictor of both would mix them"
+        )
     output.result(
-        {"profile": str(out), **_outline(merged)}, f"{out}: {len(merged.records)} records"
+        {"profile": str(out), **_outline(merged), "other_models": len(others)},
+        f"{out}: {len(merged.records)} records",
     )
 
 
@@ -204,6 +219,7 @@ def _line(record: "Record") -> dict[str, Any]:
     latency = record.latency
     return {
         **_what(record),
+        "graph": record.graph,
         "median_ms": latency.median_ms,
         "p90_ms": latency.p90_ms,
         "p99_ms": latency.p99_ms,

@@ -104,12 +104,17 @@ def fields(message: memoryview) -> Iterator[Field]:
         yield Field(number=number, value=value, encoded=message[start:at])
 
 
+def graph_fields(model: bytes) -> Iterator[Field]:
+    """Yield the fields of the main graph in order."""
+    for graph in _graphs(model):
+        yield from fields(graph)
+
+
 def initializers(model: bytes) -> list[Tensor]:
     """Return the initialisers of the main graph."""
     return [
         read_tensor(field.payload)
-        for graph in _graphs(model)
-        for field in fields(graph)
+        for field in graph_fields(model)
         if field.number == _GRAPH_INITIALIZER
     ]
 
@@ -117,23 +122,21 @@ def initializers(model: bytes) -> list[Tensor]:
 def uses(model: bytes) -> dict[str, Use]:
     """Return for each value of the main graph the first node that consumes it."""
     first: dict[str, Use] = {}
-    for graph in _graphs(model):
-        for field in fields(graph):
-            if field.number == _GRAPH_NODE:
-                for name, use in _uses_of_node(field.payload):
-                    first.setdefault(name, use)
+    for field in graph_fields(model):
+        if field.number == _GRAPH_NODE:
+            for name, use in _uses_of_node(field.payload):
+                first.setdefault(name, use)
     return first
 
 
 def nodes(model: bytes) -> list[tuple[str, list[str]]]:
     """Return the name and the outputs of each node of the main graph."""
     found = []
-    for graph in _graphs(model):
-        for field in fields(graph):
-            if field.number == _GRAPH_NODE:
-                parts = list(fields(field.payload))
-                name = next((part.text for part in parts if part.number == _NODE_NAME), "")
-                found.append((name, [part.text for part in parts if part.number == _NODE_OUTPUT]))
+    for field in graph_fields(model):
+        if field.number == _GRAPH_NODE:
+            parts = list(fields(field.payload))
+            name = next((part.text for part in parts if part.number == _NODE_NAME), "")
+            found.append((name, [part.text for part in parts if part.number == _NODE_OUTPUT]))
     return found
 
 

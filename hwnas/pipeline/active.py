@@ -5,7 +5,7 @@ measured it, and every measurement is on disk at once, so the profile is all the
 session that was killed goes on with exactly what it would have measured next.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hwnas.profiling.driver import (
     known_profile,
     profile_alone,
 )
+from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device
 from hwnas.profiling.records import Settings
@@ -91,10 +92,14 @@ class _Bench:
     def known(self) -> dict[Arch, float | None]:
         """Return what the profile holds, after measuring again what the options say."""
         known = self._there()
-        if known and (self.options.retry_failures or self.options.again):
-            self._profile(list(known), self.options)
+        if known and (self.options.retry_failures or self.options.again or self._changed(known)):
+            self._profile(list(known), self.options, self.source.graphs)
             known = self._there()
         return known
+
+    def _changed(self, known: Iterable[Arch]) -> bool:
+        profile = known_profile(self.output, device().fingerprint)
+        return bool(changed_models(self._jobs(known), profile, self.source.graphs))
 
     def measure(self, archs: Sequence[Arch]) -> list[float | None]:
         """Return the latency of each architecture in ms, None where it failed."""
@@ -102,14 +107,18 @@ class _Bench:
         there = self._there()
         return [there[arch] for arch in archs]
 
-    def _profile(self, archs: Sequence[Arch], options: Options) -> None:
-        jobs = [
+    def _jobs(self, archs: Iterable[Arch]) -> list[Job]:
+        return [
             Job(arch=arch_document(self.space, arch), backend=self.backend, settings=self.settings)
             for arch in archs
         ]
+
+    def _profile(
+        self, archs: Iterable[Arch], options: Options, graphs: Graphs | None = None
+    ) -> None:
         profile_alone(
-            jobs, provide=self.source.provide, provide_module=plain_module, output=self.output,
-            options=options, progress=self.progress,
+            self._jobs(archs), provide=self.source.provide, provide_module=plain_module,
+            graphs=graphs, output=self.output, options=options, progress=self.progress,
         )  # fmt: skip
 
     def _there(self) -> dict[Arch, float | None]:

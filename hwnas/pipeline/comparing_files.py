@@ -37,6 +37,9 @@ def latency_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iter
         if dropped:
             remark(f"{device}: {dropped} measurements of grade {_WORST} are left out")
         found = differences(first, second)
+        others = sum(difference.other_models for _, difference in found)
+        if others:
+            remark(f"{device}: {others} of the measurements are of models in another form")
         if not any(difference.keys for _, difference in found):
             remark(f"{device}: no model was measured in both runs with the same settings")
         for kind, difference in found:

@@ -6,8 +6,9 @@ nested cross-validation and kept beside it, in `evaluation.json`.
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,16 @@ from hwnas.predictors.predictor import LEAST_ROWS
 from hwnas.predictors.transfer import LEAST_ROWS as LEAST_TO_TRANSFER
 from hwnas.profiling.machine import slug
 from hwnas.profiling.profiles import best_records
-from hwnas.profiling.records import Device, Record, Settings
+from hwnas.profiling.records import Device, Key, Record, Settings
 from hwnas.spaces import Arch, Space
 
 TARGETS = (LATENCY, "throughput_per_s", "peak_mb", "energy_mj")
 MORE = 20  # samples whose worth is told
 _FOLDS = 5
 _UNRELIABLE = "D"
+
+# Of a device and a measurement: the graphs of the models that were measured, None where unknown.
+Models = Mapping[tuple[str, Key], set[str | None]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +119,8 @@ def profile_rows(
         if target not in TARGETS:
             raise unknown_name("target of a profile", target, TARGETS)
     groups: dict[tuple[str, str, Settings], tuple[Device, list[tuple[Arch, Record]]]] = {}
-    for fingerprint, (device, records) in _by_device(paths, space).items():
+    devices, models = _by_device(paths, space)
+    for fingerprint, (device, records) in devices.items():
         for arch, record in records:
             key = (fingerprint, record.backend, record.settings)
             groups.setdefault(key, (device, []))[1].append((arch, record))
@@ -132,11 +137,12 @@ def profile_rows(
             "backend": backend,
             **described(settings),
         }
+        mixed = _mixed(fingerprint, records, models)
         for target in targets:
             name = _name(target, label, backend, settings)
             rows = _rows(name, target, records, space, about)
             if rows is not None:
-                found.append(rows)
+                found.append(replace(rows, remarks=rows.remarks + mixed))
     return found
 
 
@@ -258,7 +264,9 @@ def fold_count(rows: int) -> int:
 
 def _by_device(
     paths: Sequence[Path], space: Space
-) -> dict[str, tuple[Device, list[tuple[Arch, Record]]]]:
+) -> tuple[dict[str, tuple[Device, list[tuple[Arch, Record]]]], Models]:
+    """Return what counts of each device, and of which models the profiles are."""
+    models: defaultdict[tuple[str, Key], set[str | None]] = defaultdict(set)
     devices: dict[str, Device] = {}
     records: dict[str, list[Record]] = {}
     archs: dict[str, Arch] = {}
@@ -269,13 +277,29 @@ def _by_device(
             archs[record.key[0]] = arch
             if record.latency is not None:
                 records.setdefault(device.fingerprint, []).append(record)
-    return {
+                models[device.fingerprint, record.key].add(record.graph)
+    counting = {
         fingerprint: (
             devices[fingerprint],
             [(archs[key[0]], record) for key, record in best_records(found).items()],
         )
         for fingerprint, found in records.items()
     }
+    return counting, models
+
+
+def _mixed(
+    fingerprint: str, records: Sequence[tuple[Arch, Record]], models: Models
+) -> tuple[str, ...]:
+    """Return in words whether profiles of a device measured networks in several forms."""
+    known = (models[fingerprint, record.key] - {None} for _, record in records)
+    several = sum(len(graphs) > 1 for graphs in known)
+    if not several:
+        return ()
+    return (
+        f"{several} networks were measured in two forms, of which the newer counts; those that "
+        "only the older profile has are of the older form",
+    )
 
 
 def _rows(

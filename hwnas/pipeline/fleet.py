@@ -8,29 +8,42 @@ device's own profile here, so an interrupted session goes on where it was.
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.pipeline.executor import Executor
-from hwnas.pipeline.measuring import plain_module
+from hwnas.pipeline.measuring import from_pack, plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
-from hwnas.profiling.bench import Bench
-from hwnas.profiling.driver import alone_on_device, check_failures, missing_jobs, open_bench
+from hwnas.profiling.bench import BaselineKey, Bench
+from hwnas.profiling.driver import (
+    alone_on_device,
+    check_failures,
+    jobs_due,
+    open_bench,
+)
 from hwnas.profiling.jobs import Job, Options, Provide
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
-from hwnas.profiling.records import Header, Key, Record
+from hwnas.profiling.records import Header, Key, Privilege, Record
 from hwnas.profiling.rounds import Rounds
+
+# What the reference took at first, with such a privilege.
+Baselines = dict[tuple[Privilege, BaselineKey], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """A measurement to make on a device."""
+    """A measurement to make on a device.
+
+    `baselines` are the first of this session there: a worker in place of another takes them over,
+    since what is slower than with the first one has drifted. All errands of a device share them.
+    """
 
     device: str
     job: Job
+    baselines: Baselines = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +54,7 @@ class Report:
     header: Header | None = None
     record: Record | None = None
     refusal: HwnasError | None = None
+    baselines: Baselines = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +109,13 @@ def profile_fleet(
         label_of=_device_of,
         note=note,
     )
-    todo = {device: missing_jobs(jobs, known[device], options) for device in devices}
-    for device in devices:
-        for job in todo[device]:
-            executor.submit(Errand(device=device, job=job))
+    graphs = from_pack(pack).graphs
+    todo = {
+        device: jobs_due(
+            jobs, known[device], options=options, graphs=graphs, output=output, note=note
+        )
+        for device, output in outputs.items()
+    }
     measured, refusals = _collect(executor, outputs, todo, progress)
     wanted = {job.key for job in jobs}
     return [
@@ -178,8 +195,17 @@ class DeviceBench:
         """Return what came of an errand."""
         if self._bench is None:
             return Report(device=self._device, refusal=self._refusal)
+        privilege, first = self._bench.preflight.privilege, self._bench.baselines
+        for (of, key), reference_ms in errand.baselines.items():
+            if of == privilege:
+                first.setdefault(key, reference_ms)
         record = self._bench.record(errand.job)
-        return Report(device=self._device, header=self._header, record=record)
+        return Report(
+            device=self._device,
+            header=self._header,
+            record=record,
+            baselines={(privilege, key): reference_ms for key, reference_ms in first.items()},
+        )
 
     def close(self) -> None:
         """Give the device back."""
@@ -192,10 +218,14 @@ def _collect(
     todo: Mapping[str, Sequence[Job]],
     progress: Callable[[FleetProgress], None] | None,
 ) -> tuple[dict[str, int], dict[str, HwnasError]]:
-    """Write down the records as they come, and send out once more what was disturbed.
+    """Send jobs out, write down the records as they come, have made again what was disturbed.
 
     Returns how many jobs each device measured, and why devices refused.
     """
+    baselines: dict[str, Baselines] = {device: {} for device in todo}
+    for device, jobs in todo.items():
+        for job in jobs:
+            executor.submit(Errand(device=device, job=job, baselines=baselines[device]))
     rounds = {device: Rounds(jobs) for device, jobs in todo.items()}
     done, total = 0, sum(map(len, todo.values()))
     refusals: dict[str, HwnasError] = {}
@@ -206,6 +236,8 @@ def _collect(
                 assert report.refusal is not None
                 refusals[report.device] = report.refusal
                 continue
+            shared = baselines[report.device]
+            shared |= {**report.baselines, **shared}
             if report.device not in writers:
                 assert report.header is not None
                 writer = ProfileWriter(outputs[report.device], report.header)
@@ -214,7 +246,7 @@ def _collect(
             if keep:
                 writers[report.device].add(report.record)
             for job in once_more:
-                executor.submit(Errand(device=report.device, job=job))
+                executor.submit(Errand(device=report.device, job=job, baselines=shared))
             done, total = done + 1, total + len(once_more)
             if progress is not None:
                 progress(FleetProgress(device=report.device, record=report.record, done=done,

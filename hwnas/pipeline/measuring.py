@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hwnas.errors import UsageError
 from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.graphs import Graphs, graph_digest
 from hwnas.profiling.jobs import Job, Provide
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.records import ArchJson, Settings
@@ -16,11 +17,12 @@ from hwnas.profiling.sampling import arch_document, covering, read_archs, space_
 from hwnas.spaces import Arch, Space
 
 _DEFAULT_PRECISIONS = ("fp32",)
+_SAMPLES = 2  # the smallest and the largest, where a space is covered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Architectures to measure and what makes their models.
+    """Architectures to measure and what makes their models, and tells their graphs.
 
     `precisions` are those of its ONNX models, None if it can make any; `usual` are the ones to
     measure when nobody says which.
@@ -28,6 +30,7 @@ class Source:
 
     archs: list[ArchJson]
     provide: Provide
+    graphs: Graphs
     precisions: tuple[str, ...] | None
     usual: tuple[str, ...]
 
@@ -36,9 +39,11 @@ def building(archs: Iterable[ArchJson] = ()) -> Source:
     """Return a source that builds the models of architectures, of these to begin with."""
     from hwnas.pipeline.models import BuildingProvider
 
+    builder = BuildingProvider()
     return Source(
         archs=list(archs),
-        provide=BuildingProvider(),
+        provide=builder,
+        graphs=Graphs(of=lambda arch, how: graph_digest(builder(arch, how)), samples=_SAMPLES),
         precisions=None,
         usual=_DEFAULT_PRECISIONS,
     )
@@ -97,9 +102,11 @@ def from_pack(path: Path) -> Source:
     """Return what a pack holds."""
     pack = read_pack(path)
     there = tuple(dict.fromkeys(model.precision for model in pack.models))
+    provider = PackProvider(pack)
     return Source(
         archs=list(pack.archs()),
-        provide=PackProvider(pack),
+        provide=provider,
+        graphs=Graphs(of=provider.graph),
         precisions=(*there, "bf16") if "fp32" in there else there,
         usual=there,
     )

@@ -3,14 +3,14 @@
 import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall, backend
 from hwnas.profiling.grading import grade
-from hwnas.profiling.jobs import Job, Options, Provide
+from hwnas.profiling.graphs import graph_of
+from hwnas.profiling.jobs import BUILD_ERRORS, Job, Options, Provide
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Pages, Record, Settings
 from hwnas.profiling.remote import RemoteWorker, WorkerError
@@ -43,30 +43,29 @@ class Bench:
         """Build and measure one job; a failure is a record too."""
         start = time.perf_counter()
         try:
-            model = self._model(job)
-        except (
-            HwnasError, OSError, ValueError, ArithmeticError, LookupError, MemoryError, RuntimeError
-        ) as error:  # fmt: skip
+            model, graph = self._model(job)
+        except BUILD_ERRORS as error:
             self.build_s += time.perf_counter() - start
             return self._failure(job, kind="build", reason=str(error) or type(error).__name__)
         built = time.perf_counter()
         self.build_s += built - start
         try:
-            return self._measured(job, model)
+            return replace(self._measured(job, model), graph=graph)
         except WorkerError as error:
-            return self._failure(job, kind=error.kind, reason=error.message)
+            return replace(self._failure(job, kind=error.kind, reason=error.message), graph=graph)
         finally:
             self.measure_s += time.perf_counter() - built
 
-    def _model(self, job: Job) -> dict[str, Any]:
+    def _model(self, job: Job) -> tuple[dict[str, Any], str | None]:
+        """Return what a worker has to know of a model, and the digest of its graph."""
         made = self.provide[backend(job.backend).takes](job.arch, job.settings)
         if isinstance(made, BuildCall):
-            return {"target": made.target, "argument": dict(made.argument)}
+            return {"target": made.target, "argument": dict(made.argument)}, None
         if isinstance(made, Path):
-            return {"path": str(made.resolve())}
+            return {"path": str(made.resolve())}, graph_of(made.read_bytes())
         path = self.folder / "model.onnx"
         path.write_bytes(made)
-        return {"path": str(path)}
+        return {"path": str(path)}, graph_of(made)
 
     def _measured(self, job: Job, model: dict[str, Any]) -> Record:
         request = self._request(job, model)

@@ -7,7 +7,7 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
+from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.pages import check_pages
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far, read_profile
-from hwnas.profiling.records import PAGES, Device, Header, Privilege
+from hwnas.profiling.records import PAGES, Device, Header, Key, Privilege
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
 from hwnas.profiling.rounds import Rounds
@@ -45,12 +46,16 @@ def profile(
     provide: Provide,
     output: Path,
     provide_module: Provide | None = None,
+    graphs: Graphs | None = None,
     options: Options | None = None,
     progress: Callable[[Progress], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Measure the jobs that `output` does not hold yet and append them to it.
 
-    `provide_module` serves the backends that run torch modules; by default `provide` does.
+    `provide_module` serves the backends that run torch modules; by default `provide` does. With
+    `graphs`, what was measured of other models than `provide` makes now is measured again, and
+    `note` is told.
     Raises UnreliableError on a busy machine or beside another profiler, and HwnasError at the end
     when more than a tenth of the jobs failed.
     """
@@ -61,8 +66,10 @@ def profile(
             provide=provide,
             output=output,
             provide_module=provide_module,
+            graphs=graphs,
             options=options,
             progress=progress,
+            note=note,
         )
     check_failures(outcome.failed, len(jobs), output)
     return outcome
@@ -82,13 +89,15 @@ def profile_alone(
     provide: Provide,
     output: Path,
     provide_module: Provide | None = None,
+    graphs: Graphs | None = None,
     options: Options,
     progress: Callable[[Progress], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Measure as `profile` does, for who holds the device; however many fail."""
     makers = {"onnx": provide, "module": provide_module or provide}
     known = known_profile(output, machine.device().fingerprint)
-    todo = missing_jobs(jobs, known, options)
+    todo = jobs_due(jobs, known, options=options, graphs=graphs, output=output, note=note)
     with ExitStack() as stack:
         bench, header = stack.enter_context(
             open_bench(jobs, makers=makers, options=options, known=known, todo=todo)
@@ -228,9 +237,40 @@ def _check_device(known: Profile, fingerprint: str, what: str) -> None:
         )
 
 
-def missing_jobs(jobs: Sequence[Job], known: Profile | None, options: Options) -> list[Job]:
-    """Return the jobs, each once, that a profile does not hold or that shall be repeated."""
+def jobs_due(
+    jobs: Sequence[Job],
+    known: Profile | None,
+    *,
+    options: Options,
+    output: Path,
+    graphs: Graphs | None,
+    note: Callable[[str], None] | None,
+) -> list[Job]:
+    """Return `missing_jobs` and those of which another model was measured, of which `note` tells.
+
+    `known` is what the profile `output` holds.
+    """
+    changed = changed_models(jobs, known, graphs)
+    if changed and note is not None:
+        note(
+            f"{len(changed)} measurements in {output} are of other models of the same networks "
+            "than those asked for now, and are made again"
+        )
+    return missing_jobs(jobs, known, options, changed)
+
+
+def missing_jobs(
+    jobs: Sequence[Job],
+    known: Profile | None,
+    options: Options,
+    changed: Collection[Key] = (),
+) -> list[Job]:
+    """Return the jobs, each once, that a profile does not hold or that shall be repeated.
+
+    `changed`: what counts as missing, because another model was measured.
+    """
     there = dict(known.records) if known else {}
+    there = {key: record for key, record in there.items() if key not in changed}
     if options.retry_failures:
         there = {key: record for key, record in there.items() if record.failure is None}
     if options.again is not None:

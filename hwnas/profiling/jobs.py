@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.measure import Plan
@@ -20,6 +21,10 @@ from hwnas.profiling.records import (
 
 # Makes the model of an architecture: an ONNX file's content or path, or how to build a module.
 Provide = Callable[[ArchJson, Settings], bytes | Path | BuildCall]
+# What that may raise where a model cannot be made.
+BUILD_ERRORS = (
+    HwnasError, OSError, ValueError, ArithmeticError, LookupError, MemoryError, RuntimeError
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

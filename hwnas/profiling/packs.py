@@ -17,6 +17,7 @@ from typing import Any
 
 from hwnas.errors import AbsentError, FormatError
 from hwnas.io import Schema, canonical_json, onnxwire, parse_json, write_atomic
+from hwnas.profiling.graphs import graph_digest
 from hwnas.profiling.records import ArchJson, Settings, arch_digest, network_of
 from hwnas.profiling.weights import Spec, describe, generate
 
@@ -132,6 +133,20 @@ class PackProvider:
 
     def __call__(self, arch: ArchJson, settings: Settings) -> bytes:
         """Return the ONNX file of an architecture; runtimes make bf16 of the fp32 model."""
+        model = self._model(arch, settings)
+        if self._last is None or self._last[0] != model:
+            self._last = (model, build_model(self._pack, model))
+        return self._last[1]
+
+    def graph(self, arch: ArchJson, settings: Settings) -> str:
+        """Return the digest of the graph of an architecture's model, which is not built for it."""
+        model = self._model(arch, settings)
+        with _opened(self._pack.path) as archive:
+            graph = _checked_entry(archive, model.graph, self._pack.path)
+            recipe = _checked_entry(archive, model.weights, self._pack.path)
+        return graph_digest(graph, _specs(recipe, self._pack.path))
+
+    def _model(self, arch: ArchJson, settings: Settings) -> PackedModel:
         precision = "fp32" if settings.precision == "bf16" else settings.precision
         model = self._pack.find(arch, precision)
         if model is None:
@@ -140,9 +155,7 @@ class PackProvider:
                 f"{self._pack.path}: no {precision} model of {arch_digest(arch)[:12]}; "
                 f"precisions in the pack: {', '.join(there)}"
             )
-        if self._last is None or self._last[0] != model:
-            self._last = (model, build_model(self._pack, model))
-        return self._last[1]
+        return model
 
 
 def check_pack(pack: Pack) -> None:

@@ -1,10 +1,11 @@
 """Profile files: one JSON object a line, the first one a header that names the device.
 
 Read, write, merge, compare and check them. A measurement that occurs twice is there once: the
-better grade is kept, then the newer.
+better grade is kept, then the newer. Of measurements of different models of one network only those
+of the last model count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -82,7 +83,7 @@ def read_profile(path: Path) -> Profile:
     content = {name: value for name, value in first.items() if name not in ("schema", "version")}
     header = header_from(content, f"{path}, line 1")
     records = [record_from(line, f"{path}, line {i}") for i, line in enumerate(lines[1:], start=2)]
-    return Profile(header=header, records=best_records(records))
+    return Profile(header=header, records=_best_in_order(records))
 
 
 def profile_so_far(path: Path) -> Profile | None:
@@ -107,13 +108,33 @@ def write_profile(path: Path, profile: Profile) -> None:
 
 
 def best_records(records: Iterable[Record]) -> dict[Key, Record]:
-    """Return one record for each key: the better grade, then the newer."""
-    best: dict[Key, Record] = {}
+    """Return one record for each key: of the model measured last, the better grade, then the newer.
+
+    Their order says nothing.
+    """
+    records = list(records)
+    newest_last = sorted(records, key=lambda record: (record.measured_at, record.rank))
+    best = _best_in_order(newest_last)
+    return {record.key: best[record.key] for record in records}
+
+
+def _best_in_order(records: Iterable[Record]) -> dict[Key, Record]:
+    """Return what `best_records` does, of lines that were appended to a file.
+
+    They are in order even where the clock is not: boards without a battery set it back.
+    """
+    same: dict[Key, list[Record]] = {}
     for record in records:
-        known = best.get(record.key)
-        if known is None or record.rank > known.rank:
-            best[record.key] = record
-    return best
+        same.setdefault(record.key, []).append(record)
+    return {key: _best(found) for key, found in same.items()}
+
+
+def _best(records: Sequence[Record]) -> Record:
+    last = next((record.graph for record in reversed(records) if record.graph), None)
+    return max(
+        (record for record in records if record.graph in (None, last)),
+        key=lambda record: record.rank,
+    )
 
 
 def merge_profiles(first: Profile, second: Profile) -> Profile:
@@ -135,7 +156,10 @@ def merge_profiles(first: Profile, second: Profile) -> Profile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """How two profiles differ where both have a latency. Ratios are second / first."""
+    """How two profiles differ where both have a latency. Ratios are second / first.
+
+    `other_models`: how many were measured of another model of the same network in the second.
+    """
 
     keys: tuple[Key, ...]
     ratios: tuple[float, ...]
@@ -143,6 +167,7 @@ class Difference:
     spearman: float | None
     only_first: int
     only_second: int
+    other_models: int = 0
 
 
 def diff_profiles(first: Profile, second: Profile) -> Difference:
@@ -160,7 +185,14 @@ def diff_profiles(first: Profile, second: Profile) -> Difference:
         spearman=_spearman(x, y) if len(keys) > 1 else None,
         only_first=len(set(ours) - set(theirs)),
         only_second=len(set(theirs) - set(ours)),
+        other_models=len(other_models(ours, theirs)),
     )
+
+
+def other_models(first: Mapping[Key, Record], second: Mapping[Key, Record]) -> list[Key]:
+    """Return the keys under which different models were measured; where it is known."""
+    graphs = {key: (first[key].graph, second[key].graph) for key in first if key in second}
+    return [key for key, (one, other) in graphs.items() if one and other and one != other]
 
 
 def check_profile(profile: Profile) -> list[str]:

@@ -125,7 +125,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One measurement of one architecture on one backend with one setting."""
+    """One measurement of one architecture on one backend with one setting.
+
+    `graph` identifies the model that was measured (hwnas.profiling.graphs), where that is known.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     arch: dict[str, Any]
@@ -133,6 +136,7 @@ class Record:
     backend_version: str
     settings: Settings
     measured_at: float
+    graph: str | None = None
     latency: Latency | None = None
     throughput_per_s: float | None = None
     memory: Memory | None = None

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.fit import fit_rows, profile_rows, sources_from
 from hwnas.pipeline.predictors import accuracy_predictor, latency_predictor, load_predictor
 from hwnas.pipeline.rundir import load_supernet, open_run, save_supernet
-from hwnas.profiling.profiles import merge_profiles, read_profile, write_profile
+from hwnas.profiling.profiles import best_records, merge_profiles, read_profile, write_profile
 from hwnas.profiling.records import Settings
 from hwnas.testing.profiles import made_up_profile
 from hwnas.training.data import load_data
@@ -225,6 +226,27 @@ def test_a_profile_of_several_spaces(tmp_path: Path, capsys) -> None:
         assert [entry["rows"] for entry in found["predictors"]] == [rows]
     line = refused(capsys, "--profile", path)
     assert "of space 'nasvit' and space 'nano' with {\"channels\":1}; accepted: one space" in line
+
+
+def test_networks_in_two_forms_are_told_of(tmp_path: Path) -> None:
+    paths = [profile(tmp_path / "toy.jsonl", "toy", 20), tmp_path / "new.jsonl"]
+    old = read_profile(paths[0])
+    for path, graph, factor in zip(paths, ("old", "new"), (1.0, 10.0), strict=True):
+        records = [
+            replace(
+                record, graph=graph, measured_at=factor,
+                latency=replace(
+                    record.latency, samples_ms=[factor], median_ms=factor, p90_ms=factor,
+                    p99_ms=factor,
+                ),
+            )
+            for record in list(old.records.values())[: 20 if graph == "old" else 15]
+        ]  # fmt: skip
+        write_profile(path, replace(old, records=best_records(records)))
+    (rows,) = profile_rows(paths[::-1], NANO)
+    assert sorted(rows.values) == [1.0] * 5 + [10.0] * 15
+    assert rows.remarks[0].startswith("15 networks were measured in two forms")
+    assert profile_rows(paths[:1], NANO)[0].remarks == ()
 
 
 def test_few_measurements_of_a_new_device(tmp_path: Path, capsys) -> None:
