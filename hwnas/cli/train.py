@@ -53,6 +53,8 @@ def train(
     from hwnas.pipeline.training_run import EVENTS_FILE, train_run
 
     source, folder = _source_and_folder(recipe, folder, CONFIG_FILE)
+    if recipe is None and start is None:
+        start = _start_of(folder)
     if not resume and folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty", "leave out --no-resume, or choose another --run")
     settings = read_recipe(source, assignments)
@@ -85,6 +87,15 @@ def _source_and_folder(recipe: str | None, folder: Path | None, config: str) -> 
             )
         return str(folder / config), folder
     return recipe, folder or Path("runs") / Path(recipe).stem
+
+
+def _start_of(folder: Path) -> str | None:
+    """Return where the weights of the run in a folder came from, if it was so begun."""
+    from hwnas.pipeline.rundir import RUN_FILE, open_run
+
+    if not (folder / RUN_FILE).is_file():
+        return None
+    return open_run(folder).origin.get("start") or None
 
 
 def _last_accuracy(events: Path) -> dict[str, float]:

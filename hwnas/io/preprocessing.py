@@ -142,9 +142,17 @@ def in_mode(image: "Image", mode: str) -> "Image":
     """
     if image.mode.startswith("I;16"):
         image = _image_of((np.asarray(image) >> 8).astype(np.uint8)[..., None])
-    elif image.mode in ("I", "F"):
-        raise ValueError("it has 32 bits per pixel, of which no range is known")
+    check_depth(image.mode)
+    if image.mode == "P" and "transparency" in image.info:
+        # Pillow warns of the direct way, which gives the same.
+        image = image.convert("RGBA")
     return image.convert(mode)
+
+
+def check_depth(mode: str) -> None:
+    """Raise ValueError for images of a mode with 32 bits per pixel."""
+    if mode in ("I", "F"):
+        raise ValueError("it has 32 bits per pixel, of which no range is known")
 
 
 @cache

@@ -1,5 +1,6 @@
 """Reading recipes: TOML, `--set a.b=c`, and errors that name the key, the value and what fits."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -158,8 +159,8 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if isinstance(value, list):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's, of which TOML wants one more.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
@@ -211,6 +212,8 @@ def _explained(error: ValidationError, source: str) -> UsageError:
     if first["type"] == "missing":
         return UsageError(f"{source}: {name} is missing", _HINT)
     message = first["msg"].removeprefix("Input should be ").replace("a valid tuple", "a list")
+    if first["type"] == "model_type":
+        message = f"a section, of which --set {name}.KEY=VALUE sets a key"
     return UsageError(f"{source}: {name} is {first['input']!r}; accepted: {message}", _HINT)
 
 

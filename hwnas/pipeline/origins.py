@@ -68,11 +68,23 @@ def origin_in(folder: Path, recipe: Recipe, *, start: str | None = None) -> Mapp
             if before.get(section, {}).get(key) != value
         ]
         # The digest of a recipe changes when recipes get new keys; its values do not.
-        if not differing and there.get("start") == origin["start"]:
+        if not differing and _same_start(there.get("start") or "", start or ""):
             return there
-    what = ", ".join(differing[:4]) or "where its weights come from"
+    if not differing:
+        began = there.get("start") or ""
+        raise UsageError(
+            f"{folder} holds a run that differs in where its weights come from: "
+            f"{began or 'nowhere'}, not {start or 'nowhere'}",
+            f"to go on with it: hwnas train --run {folder}; or choose another folder with --run",
+        )
+    what = ", ".join(differing[:4])
     raise UsageError(
         f"{folder} holds a run that differs in {what}",
         "choose another folder with --run; its weights are a start there: hwnas train --init "
         f"{folder}",
     )
+
+
+def _same_start(one: str, other: str) -> bool:
+    """Return whether two texts name the same run or file."""
+    return one == other or bool(one and other and os.path.realpath(one) == os.path.realpath(other))

@@ -64,6 +64,7 @@ class StateKeeper:
                 raise FormatError(f"{path}: not a checkpoint of hwnas") from error
         if self._leads:
             self._forget_events_after(found.step if found else 0)
+            _remove_torn(self._states)
         return found
 
     def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
@@ -77,7 +78,7 @@ class StateKeeper:
         }
         write_tensors(self._states / name, checkpoint.arrays, metadata)
         write_atomic(self._states / "LATEST", name)
-        _keep_newest(self._states, 2)
+        _keep_last_two(self._states, checkpoint.step)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Keep one record of what happened."""
@@ -111,12 +112,18 @@ class RunKeeper(StateKeeper):
         super().__init__(run.folder, leads=leads, mirror=mirror)
         self._run = run
 
+    def latest(self) -> Checkpoint | None:
+        """Return the newest checkpoint."""
+        if self._leads:
+            _remove_torn(self._run.folder / SUPERNET_FOLDER)
+        return super().latest()
+
     def save(self, checkpoint: Checkpoint, supernet: Supernet) -> None:
         """Keep a checkpoint, and the weights that search will use."""
         # The weights first: whoever finds the checkpoint finds them, too.
         save_supernet(self._run, supernet, step=checkpoint.step)
         super().save(checkpoint, supernet)
-        _keep_newest(self._run.folder / SUPERNET_FOLDER, 2)
+        _keep_last_two(self._run.folder / SUPERNET_FOLDER, checkpoint.step)
 
 
 def train_run(
@@ -140,10 +147,9 @@ def train_run(
     if recipe.process.threads is not None:
         torch.set_num_threads(recipe.process.threads)
     with ranks(device) as here:
-        if device.type == "cuda":
-            device = torch.device("cuda", here.local_rank)
+        device = here.own(device)
         data = load_data(recipe.data)
-        for remark in data.notes:
+        for remark in data.notes if here.leads else ():
             note(remark)
         of = space_for(recipe, data)
         run = _open(folder, recipe, of, start, here)
@@ -181,7 +187,15 @@ def _source(start: str) -> Supernet:
         return load_supernet(open_run(path.parent.parent), step=int(named[1]))
     from hwnas.interop import nasvit
 
-    return nasvit.read(path)
+    try:
+        return nasvit.read(path)
+    except FormatError as error:
+        raise type(error)(
+            error.message,
+            error.hint
+            or "accepted: a run folder, RUN/supernet/step-N.safetensors in its run, or "
+            "a checkpoint of the released NASViT",
+        ) from error
 
 
 def device_of(recipe: Recipe) -> torch.device:
@@ -189,12 +203,20 @@ def device_of(recipe: Recipe) -> torch.device:
     wanted = recipe.process.device
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    accepted = "accepted: auto, cpu, cuda, cuda:NUMBER"
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
-        raise UsageError(f"process.device is {wanted!r}; accepted: auto, cpu, cuda") from error
+        raise UsageError(f"process.device is {wanted!r}; {accepted}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"process.device is {wanted!r}; {accepted}")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("process.device is cuda, and torch finds no GPU", "hwnas doctor")
+        raise UsageError(f"process.device is {wanted}, and torch finds no GPU", "hwnas doctor")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"process.device is {wanted}, and torch finds {torch.cuda.device_count()} GPUs",
+            "hwnas doctor",
+        )
     return device
 
 
@@ -210,7 +232,19 @@ def _unseen(_: object) -> None:
     return
 
 
-def _keep_newest(folder: Path, count: int) -> None:
-    files = sorted(folder.glob("step-*.safetensors"), key=lambda file: int(file.stem[5:]))
-    for file in files[:-count]:
-        file.unlink()
+def _keep_last_two(folder: Path, step: int) -> None:
+    """Remove all files of steps but that of `step` and the one before it.
+
+    Later ones are of sessions that were killed before anything named them.
+    """
+    files = {int(file.stem[5:]): file for file in folder.glob("step-*.safetensors")}
+    kept = sorted(number for number in files if number <= step)[-2:]
+    for number in files.keys() - set(kept):
+        files[number].unlink()
+
+
+def _remove_torn(folder: Path) -> None:
+    """Remove what a session that was killed while it wrote has left."""
+    for pattern in (".step-*", ".LATEST.*"):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)

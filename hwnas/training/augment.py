@@ -62,7 +62,7 @@ AUGMENTATIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
 class Augmentation(BaseModel):
     """What is done to training images; the name fills every field that is not given."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = "weak"
     policy: str = Field(

@@ -3,6 +3,7 @@
 Loads neither torch nor timm, so that a recipe is read quickly.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _MODES = {1: "L", 3: "RGB"}
 
 PartName = Literal["train", "heldout", "test"]
 Amount = Annotated[float, Field(gt=0)] | None
+Brightness = Annotated[float, Field(ge=0, le=1)]
 # Called with (what, done, total) in bytes or images.
 Progress = Callable[[str, int, int], None]
 
@@ -32,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 class DataSettings(BaseModel):
     """Which images, how they are parted, and how they enter the network."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str | None = Field(
         default=None, description="digits, fashion-mnist, cifar10, or timm's name"
@@ -52,12 +54,14 @@ class DataSettings(BaseModel):
         default="heldout", description="what a folder val/ without test/ beside it serves as"
     )
     seed: int = Field(
-        default=0, ge=0, description="which images are held out; never moves test images"
+        default=0, ge=0, lt=2**63, description="which images are held out; never moves test images"
     )
     image_size: int | None = Field(default=None, ge=4, le=4096)
     channels: Literal[1, 3] | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    mean: tuple[Brightness, ...] | None = Field(
+        default=None, description="of pixels from 0 to 1, per channel"
+    )
+    std: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = None
     crop_pct: Annotated[float, Field(gt=0, le=1)] = Field(default=0.875, description="files only")
     interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
     workers: int = Field(default=2, ge=0, le=256, description="processes that read files")
@@ -191,6 +195,18 @@ class Data:
         found = {"train": self.train, "heldout": self.heldout, "test": self.test}[name]
         assert found is not None
         return found
+
+
+def fingerprint(data: Data) -> NDArray[np.uint8]:
+    """Return a digest of which images are trained on and held out, by name and class."""
+    found = hashlib.sha256(repr(data.classes).encode("utf-8", "surrogateescape"))
+    for part in (data.train, data.heldout):
+        found.update(np.ascontiguousarray(part.labels).tobytes())
+        if isinstance(part.images, FileImages):
+            found.update(b"\0".join(part.images.names.tolist()))
+        if isinstance(part.images, MapImages):
+            found.update(part.images.indices.tobytes())
+    return np.frombuffer(found.digest(), np.uint8).copy()
 
 
 def _take(images: Images, indices: NDArray[np.int64]) -> Images:

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hwnas.errors import HwnasError, UsageError
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
@@ -31,13 +33,15 @@ class Ranks:
     def average(self, vector: Tensor) -> None:
         """Replace `vector` by its mean over the ranks."""
         if self.world > 1:
-            dist.all_reduce(vector)
+            with _together():
+                dist.all_reduce(vector)
             vector.div_(self.world)
 
     def total(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over the ranks."""
         if self.world > 1:
-            dist.all_reduce(values)
+            with _together():
+                dist.all_reduce(values)
         return values
 
     def gather(self, vector: Tensor) -> Tensor:
@@ -45,7 +49,8 @@ class Ranks:
         if self.world == 1:
             return vector[None]
         rows = [torch.empty_like(vector) for _ in range(self.world)]
-        dist.all_gather(rows, vector)
+        with _together():
+            dist.all_gather(rows, vector)
         return torch.stack(rows)
 
     def agreed(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
@@ -57,26 +62,67 @@ class Ranks:
         if self.world == 1:
             return flags
         raised = torch.tensor(flags, dtype=torch.int32, device=device)
-        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        with _together():
+            dist.all_reduce(raised, op=dist.ReduceOp.MAX)
         return tuple(bool(flag) for flag in raised.tolist())
 
     def wait(self) -> None:
         """Wait for all ranks."""
         if self.world > 1:
-            dist.barrier()
+            with _together():
+                dist.barrier()
+
+    def own(self, device: torch.device) -> torch.device:
+        """Return the GPU of this process, if the run is on GPUs; `device` if it is alone."""
+        if self.world == 1 or device.type != "cuda":
+            return device
+        return torch.device("cuda", self.local_rank)
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    try:
+        yield
+    # gloo's and NCCL's errors: another process failed, said why, and closed its connections.
+    except RuntimeError as error:
+        raise HwnasError(
+            f"another process of the training ended ({str(error).strip().splitlines()[0]})",
+            "what it said is the cause; then the same command goes on",
+        ) from error
 
 
 @contextmanager
 def ranks(device: torch.device) -> Iterator[Ranks]:
     """Join the other processes if torchrun started this one, and leave them at the end."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world, local_rank = _number("WORLD_SIZE", 1), _number("LOCAL_RANK", 0)
     if world == 1:
         yield Ranks()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Ranks(
-            rank=dist.get_rank(), world=world, local_rank=int(os.environ.get("LOCAL_RANK", "0"))
-        )
+        if device.type == "cuda":
+            # Before the first barrier: it uses the current GPU, the first one in every process.
+            torch.cuda.set_device(local_rank)
+            dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
+        else:
+            dist.init_process_group("gloo")
+    except (ValueError, RuntimeError) as error:
+        raise HwnasError(
+            f"WORLD_SIZE is {world}, and this process cannot join the others "
+            f"({str(error).strip().splitlines()[0]})",
+            "torchrun --nproc-per-node N -m hwnas ... starts all of them; for one process: "
+            "unset WORLD_SIZE",
+        ) from error
+    try:
+        yield Ranks(rank=dist.get_rank(), world=world, local_rank=local_rank)
     finally:
         dist.destroy_process_group()
+
+
+def _number(variable: str, default: int) -> int:
+    given = os.environ.get(variable, "").strip() or str(default)
+    if not given.isdecimal():
+        raise UsageError(
+            f"the environment variable {variable} is {given!r}; accepted: a number, as torchrun "
+            "sets it"
+        )
+    return int(given)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hwnas.errors import HwnasError, UsageError
+from hwnas.io.preprocessing import check_depth
 from hwnas.training.datasets import DataSettings, FileImages, Part, Progress
 from hwnas.training.headers import Header, described
 from hwnas.training.split import split
@@ -308,6 +309,7 @@ def _looked_at(images: FileImages, index: int, *, how: Literal["decode", "header
         with Image.open(path) as image:
             if how == "decode":
                 image.load()
+            check_depth(image.mode)
             return Header(mode=image.mode, width=image.width, height=image.height)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = str(error) or type(error).__name__

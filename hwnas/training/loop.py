@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hwnas.errors import HwnasError
+from hwnas.errors import HwnasError, UsageError
 from hwnas.supernet import Supernet
 from hwnas.training.bank import Bank
-from hwnas.training.datasets import Data
+from hwnas.training.datasets import Data, fingerprint
 from hwnas.training.distributed import Ranks
 from hwnas.training.flat import FlatParameters
 from hwnas.training.loader import Batches
@@ -99,11 +99,13 @@ def train(
     """
     checkpoint = keeper.latest()
     done = 0
-    if checkpoint is not None:
-        restore(training, checkpoint)
-        done = checkpoint.step
     steps_per_epoch = len(training.batches)
     epochs = training.recipe.schedule.epochs
+    if checkpoint is not None:
+        if checkpoint.step < steps_per_epoch * epochs:
+            _check_images(training.data, checkpoint)
+        restore(training, checkpoint)
+        done = checkpoint.step
     clock = _Clock(done, steps_per_epoch * epochs, training.recipe.optimiser.batch_size)
     last_kept = done
     training.supernet.train()
@@ -113,7 +115,7 @@ def train(
             result = _one_step(training, epoch, position, step, batch)
         except NonFiniteLossError as error:
             raise _located(error, step, epoch, last_kept) from error
-        if step % LOG_EVERY == 0:
+        if step % LOG_EVERY == 0 or result.conflict_ratio is not None:
             with _explaining_writes(last_kept):
                 keeper.event(_step_event(training, step, epoch, result))
         ends_epoch = position + 1 == steps_per_epoch
@@ -185,6 +187,7 @@ def _offer(training: Training, bank: Bank, tasks: Sequence[Task], result: StepRe
 
 
 _DROPOUT = 3
+_IMAGES = "images"
 
 
 def _step_event(training: Training, step: int, epoch: int, result: StepResult) -> dict[str, Any]:
@@ -273,9 +276,22 @@ def snapshot(training: Training, step: int) -> Checkpoint:
         arrays={
             **{name: tensor.detach().cpu().numpy().copy() for name, tensor in arrays.items()},
             **{f"bank.{name}": array for name, array in bank.items()},
+            _IMAGES: fingerprint(training.data),
         },
         numbers={"loss_scale": scale.value, "good_steps": float(scale.good_steps)},
     )
+
+
+def _check_images(data: Data, checkpoint: Checkpoint) -> None:
+    """Refuse to go on with other images: the held-out ones may have been trained on."""
+    began_with = checkpoint.arrays.get(_IMAGES)
+    # Checkpoints of earlier versions do not say it.
+    if began_with is not None and not np.array_equal(began_with, fingerprint(data)):
+        raise UsageError(
+            f"the images of {data.name} are not those that this training began with; now "
+            f"{len(data.train)} to train on and {len(data.heldout)} held out",
+            "bring the old ones back, or train with the new ones in another folder (--run)",
+        )
 
 
 def restore(training: Training, checkpoint: Checkpoint) -> None:
@@ -318,7 +334,9 @@ def _not_finite() -> HwnasError:
 
 
 def _kept(step: int) -> str:
-    return f"the last good checkpoint is that of step {step}" if step else "none is kept"
+    return (
+        f"the last good checkpoint is that of step {step}" if step else "no checkpoint is kept yet"
+    )
 
 
 @contextmanager

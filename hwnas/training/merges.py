@@ -81,10 +81,11 @@ def inner_products(
     return rows
 
 
-def conflict_ratio(sup: Tensor, sub: Tensor, layers: Sequence[Sequence[Segment]]) -> float:
+def conflict_ratio(sup: Tensor, sub: Tensor, layers: Sequence[Sequence[Segment]]) -> float | None:
     """Return the share of layers whose two gradients have a negative cosine (Table 4).
 
-    Layers that one of the two did not touch have no cosine and are not counted.
+    Layers that one of the two did not touch have no cosine and are not counted; None without any,
+    as where no subnet of the plan is the supernet.
     """
     dots = [row for row in inner_products(sup, sub, layers) if row[1] > 0 and row[2] > 0]
-    return sum(dot < 0 for dot, _, _ in dots) / len(dots) if dots else 0.0
+    return sum(dot < 0 for dot, _, _ in dots) / len(dots) if dots else None

@@ -105,19 +105,21 @@ def complexity_aware(
     levels: Sequence[float],
     smallest_up_to: Sequence[float],
     subnets: int,
+    distils: bool,
     bank: Bank | None = None,
     bank_share: Callable[[int], float] = lambda epoch: 0.0,
 ) -> Plan:
     """Return the plan of ElasticViT (ICCV 2023): subnets of one step have similar cost.
 
     From step to step the level of cost moves to a neighbouring one. `subnets` of that level
-    learn from labels; the smallest subnet of the level's range learns from their mean. Levels
-    and ends of ranges are in MACs. With a share that depends on the epoch, a subnet comes from
-    `bank` instead of being drawn uniformly.
+    learn from labels; the smallest subnet of the level's range learns from their mean, or, unless
+    it `distils`, from labels. Levels and ends of ranges are in MACs. With a share that depends on
+    the epoch, a subnet comes from `bank` instead of being drawn uniformly.
     """
     least = int(space.cost([space.smallest()]).macs[0])
     starts = [least, *smallest_up_to[:-1]]
     smallest = [_cheapest(space, start) for start in starts]
+    sources = tuple(range(subnets)) if distils else ()
 
     def random_task(arch: Arch, level: int, epoch: int, rng: np.random.Generator) -> Task:
         if bank is None:
@@ -139,7 +141,7 @@ def complexity_aware(
         rng = moment.rng(_BANK)
         return (
             *(random_task(arch, number, moment.epoch, rng) for arch in drawn),
-            Task(arch=smallest[reach], role="smallest", learns_from=tuple(range(subnets))),
+            Task(arch=smallest[reach], role="smallest", learns_from=sources),
         )
 
     return plan

@@ -46,7 +46,8 @@ def prepare(
     """Return the run that the recipe describes, ready to train `supernet` on `data`."""
     if device.type == "cpu" and recipe.process.precision == "fp16":
         raise UsageError(
-            "process.precision is fp16 on a CPU; accepted: fp32, bf16 (slower on most CPUs)"
+            "process.precision is fp16 on a CPU; accepted: fp32, bf16 (slower on most CPUs)",
+            "--set process.precision=fp32",
         )
     _check_stages(recipe, supernet)
     supernet = supernet.to(device)
@@ -111,6 +112,7 @@ def make_bank(recipe: Recipe, of: Space) -> Bank | None:
 def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
     """Return the plan of a recipe."""
     wanted = recipe.plan
+    distils = recipe.losses.distillation != "none"
     if of.count() == 1:
         return alone(of)
     if wanted.kind == "single-path":
@@ -119,7 +121,6 @@ def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
         unknown = next((gene for gene in wanted.vary if gene not in of.genes), None)
         if unknown is not None:
             raise unknown_name("gene in plan.vary", unknown, of.genes)
-        distils = recipe.losses.distillation != "none"
         return sandwich(
             of,
             random=wanted.random,
@@ -141,6 +142,7 @@ def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
         levels=levels,
         smallest_up_to=ends,
         subnets=max(1, wanted.random),
+        distils=distils,
         bank=bank,
         bank_share=share,
     )
@@ -181,8 +183,7 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
             teacher.models,
             pretrained=teacher.pretrained,
             temperature=teacher.temperature,
-            classes=len(data.classes),
-            channels=data.channels,
+            data=data,
             device=device,
         ),
         autocast=_autocast(recipe.process.precision, device),

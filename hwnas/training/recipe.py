@@ -11,12 +11,15 @@ from hwnas.training.datasets import DataSettings
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+# More threads than this end the process without a word.
+_MOST_THREADS = 1024
 
 
 class Settings(BaseModel):
     """A part of the recipe: frozen, and with no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SpaceSettings(Settings):
@@ -53,9 +56,11 @@ class PlanSettings(Settings):
 class TeacherSettings(Settings):
     """External teachers of the subnets that would learn from labels; their mean prediction."""
 
-    models: tuple[str, ...] = Field((), description="timm model names, or checkpoint files")
+    models: tuple[str, ...] = Field(
+        (), description="timm model names, NAME@FILE with a checkpoint's file, folders of subnets"
+    )
     temperature: Positive = 1.0
-    pretrained: bool = True
+    pretrained: bool = Field(True, description="names without a file have timm's weights")
 
 
 class LossSettings(Settings):
@@ -80,7 +85,9 @@ class MergeSettings(Settings):
     scope: Literal["tensor", "layer", "all"] = "tensor"
     from_epoch: int = Field(0, ge=0, description="gradients are summed before this epoch")
     most: Positive | None = Field(None, description="limit of the coefficient; released code: 2")
-    measure_conflicts_every: int = Field(20, ge=0, description="steps; 0: never")
+    measure_conflicts_every: int = Field(
+        20, ge=0, description="steps; 0: never; single-path and complexity have none"
+    )
 
 
 class RegularisationSettings(Settings):
@@ -100,15 +107,13 @@ class OptimiserSettings(Settings):
     batch_size: Count = 128
     accumulate: Count = Field(1, description="pieces a batch is computed in")
     weight_decay: NotNegative = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     eps: Positive = 1e-8
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Decay = 0.9
     clip_norm: NotNegative = Field(1.0, description="greatest norm of a gradient; 0: any")
     clip_value: NotNegative = Field(0.0, description="greatest gradient of a weight; 0: any")
     clip: Literal["subnets", "all"] = Field("all", description="which gradient is clipped")
-    average_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="of the moving average of weights; 0: none"
-    )
+    average_decay: Decay = Field(0.0, description="of the moving average of weights; 0: none")
 
 
 class ScheduleSettings(Settings):
@@ -133,9 +138,9 @@ class EvaluationSettings(Settings):
 class ProcessSettings(Settings):
     """Where and how it runs."""
 
-    seed: int = Field(0, ge=0)
-    device: str = Field("auto", description="auto, cpu, cuda")
-    threads: int | None = Field(None, ge=1)
+    seed: int = Field(0, ge=0, lt=2**63)
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1")
+    threads: int | None = Field(None, ge=1, le=_MOST_THREADS)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     channels_last: bool = Field(True, description="memory layout of maps; false is slower")
     compile: Literal["off", "blocks"] = Field("off", description="torch.compile, for long runs")
@@ -184,6 +189,26 @@ class Recipe(Settings):
             raise UsageError(
                 "process.sync_batchnorm cannot be compiled; accepted: one of it and process.compile"
             )
-        if bool(self.plan.levels) != bool(self.plan.smallest_up_to):
-            raise UsageError("plan.levels and plan.smallest_up_to are given together or not at all")
+        _check_levels(self.plan)
+        for option in ("classes", "channels"):
+            if option in self.space.options:
+                raise UsageError(
+                    f"space.options.{option} is {self.space.options[option]!r}; it follows from "
+                    "the data, so leave it out",
+                    "data.channels says how images are read" if option == "channels" else "",
+                )
         return self
+
+
+def _check_levels(plan: PlanSettings) -> None:
+    levels, ends = plan.levels, plan.smallest_up_to
+    if bool(levels) != bool(ends):
+        raise UsageError("plan.levels and plan.smallest_up_to are given together or not at all")
+    for name, values in (("levels", levels), ("smallest_up_to", ends)):
+        if list(values) != sorted(set(values)):
+            raise UsageError(f"plan.{name} is {list(values)}; accepted: MACs in rising order")
+    if levels and levels[-1] > ends[-1]:
+        raise UsageError(
+            f"plan.smallest_up_to ends at {ends[-1]:g} MACs, plan.levels at {levels[-1]:g}; "
+            "accepted: ranges that reach the last level"
+        )

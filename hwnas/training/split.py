@@ -36,18 +36,17 @@ def split(
     return rest, aside
 
 
+def _fitting(wanted: float) -> float:
+    """Return a share that is smaller than what was wanted, and usual."""
+    return 0.2 if wanted >= 1 else min(0.2, round(wanted / 2, 3))
+
+
 def _allocate(
     counts: NDArray[np.int64], classes: Sequence[str], *, part: str, wanted: float
 ) -> NDArray[np.int64]:
     """Return how many images each class gives: proportional, largest remainders first."""
     total = int(counts.sum())
     count = round(wanted * total) if wanted < 1 else int(wanted)
-    if count > total - len(classes):
-        raise UsageError(
-            f"data.{part} = {wanted:g} takes {count} of {total} images; "
-            f"each of {len(classes)} classes must keep at least one for training",
-            f"choose a smaller {part}; a share such as data.{part}=0.2 fits any number of images",
-        )
     for index, members in enumerate(counts):
         if members < 2:
             raise UsageError(
@@ -55,6 +54,12 @@ def _allocate(
                 "each class and leaves at least one",
                 "add images to this class or remove it",
             )
+    if count > total - len(classes):
+        raise UsageError(
+            f"data.{part} = {wanted:g} takes {count} of {total} images; "
+            f"each of {len(classes)} classes must keep at least one for training",
+            f"choose a smaller {part}: --set data.{part}={_fitting(wanted)}",
+        )
     exact = counts * (count / total)
     taken = np.clip(np.floor(exact).astype(np.int64), 1, counts - 1)
     while taken.sum() > max(count, len(classes)):

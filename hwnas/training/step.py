@@ -1,5 +1,6 @@
 """One training step: run the subnets of the plan, merge their gradients, update the weights."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -106,9 +107,12 @@ class Stepper:
         self.flat.zero()
         losses = [0.0] * len(tasks)
         pieces = self._pieces(images, targets)
+        failures: list[NonFiniteLossError] = []
         for piece in pieces:
-            for index, loss in self._backward(*piece, tasks, share=1 / len(pieces)):
+            share = len(piece[1]) / len(targets)
+            for index, loss in self._backward(*piece, tasks, share=share, failures=failures):
                 losses[index] += loss
+        self._stop_together(failures)
         self.flat.complete()
         sup, sub = self.flat.gradients
         self.ranks.average(sup)
@@ -127,7 +131,13 @@ class Stepper:
         return list(zip(images.chunk(count), targets.chunk(count), strict=True))
 
     def _backward(
-        self, images: Tensor, targets: Tensor, tasks: Sequence[Task], *, share: float
+        self,
+        images: Tensor,
+        targets: Tensor,
+        tasks: Sequence[Task],
+        *,
+        share: float,
+        failures: list[NonFiniteLossError],
     ) -> Iterator[tuple[int, float]]:
         predictions: dict[int, Tensor] = {}
         needed = {source for task in tasks for source in task.learns_from}
@@ -143,15 +153,29 @@ class Stepper:
                 logits = self._logits(images, task.arch)
             loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
             value = loss.item()
-            if not torch.isfinite(torch.tensor(value)):
-                raise NonFiniteLossError(
-                    f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
-                    "lower optimiser.lr, set optimiser.clip_norm, or use --init with good weights",
+            if not math.isfinite(value):
+                failures.append(
+                    NonFiniteLossError(
+                        f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
+                        "lower optimiser.lr, set optimiser.clip_norm, or use --init with good "
+                        "weights",
+                    )
                 )
+                # Other ranks wait for this one's part of the step, whatever it is.
+                if self.ranks.world == 1:
+                    raise failures[0]
             if index in needed:
                 predictions[index] = logits.detach().softmax(-1)
             (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
             yield index, value * share
+
+    def _stop_together(self, failures: Sequence[NonFiniteLossError]) -> None:
+        """Raise on every rank if a loss was not finite on any."""
+        (failed,) = self.ranks.agreed(bool(failures), device=self.flat.weights.device)
+        if failures:
+            raise failures[0]
+        if failed:
+            raise NonFiniteLossError("the loss of another process of the training is not finite")
 
     def loss_of(self, images: Tensor, targets: Tensor, arch: Arch) -> float:
         """Return the present loss of a subnet as if it learned by itself, over all ranks."""

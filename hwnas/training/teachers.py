@@ -1,17 +1,28 @@
-"""External teachers: timm models, their checkpoints, or subnets of earlier runs."""
+"""External teachers: timm models, their checkpoints, or subnets of earlier runs.
+
+A teacher sees the same augmented images as the supernet, at the size of the data. Weights that
+timm fetches get them normalised as they were trained with; a model for one size only gets them
+scaled to it.
+"""
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from hwnas.errors import HwnasError, UsageError, unknown_name
+from hwnas.interop.checkpoint import read_checkpoint, state_dict_of
 from hwnas.supernet import load_subnet
+from hwnas.training.datasets import Data
 from hwnas.training.vision import import_timm
 
-_ACCEPTED = "a timm model name, name@checkpoint-file, or the folder of a subnet"
+_ACCEPTED = "a timm model name, NAME@FILE with a checkpoint of it, or the folder of a subnet"
+# Where training programs keep the weights that they evaluate, timm's first.
+_KEYS = ("state_dict_ema", "model_ema", "state_dict", "model")
 
 
 def load_teacher(
@@ -19,24 +30,23 @@ def load_teacher(
     *,
     pretrained: bool,
     temperature: float,
-    classes: int,
-    channels: int,
+    data: Data,
     device: torch.device,
 ) -> Callable[[Tensor], Tensor] | None:
     """Return a function from images to the teachers' mean probabilities; None without models.
 
     Each entry of `models` is a timm model name, such a name with `@` and a checkpoint file, or
-    the folder of a subnet. A temperature below one sharpens.
+    the folder of a subnet. A temperature below one sharpens. Raises HwnasError if a teacher does
+    not know the classes of `data`, or cannot take its images.
     """
     if not models:
         return None
-    teachers = [
-        _load(name, pretrained=pretrained, classes=classes, channels=channels)
-        .to(device)
-        .eval()
-        .requires_grad_(False)
-        for name in models
-    ]
+    teachers = []
+    for name in models:
+        teacher = _load(name, pretrained=pretrained, data=data).to(device)
+        teacher.eval().requires_grad_(False)
+        _check_takes(teacher, name, data, device)
+        teachers.append(teacher)
 
     def probabilities(images: Tensor) -> Tensor:
         predictions = [(teacher(images) / temperature).softmax(-1) for teacher in teachers]
@@ -45,40 +55,118 @@ def load_teacher(
     return probabilities
 
 
-def _load(entry: str, *, pretrained: bool, classes: int, channels: int) -> nn.Module:
+def _load(entry: str, *, pretrained: bool, data: Data) -> nn.Module:
     if Path(entry).is_dir():
-        return _subnet(Path(entry), classes=classes, channels=channels)
+        return _subnet(Path(entry), data)
     name, _, checkpoint = entry.partition("@")
     timm = import_timm("models")
     if not timm.is_model(name):
-        raise unknown_name("teacher", name, timm.list_models(), hint=f"accepted: {_ACCEPTED}")
+        if Path(entry).is_file():
+            raise UsageError(
+                f"teacher {entry}: a file does not say which model its weights are of",
+                f'losses.teacher.models=["NAME@{entry}"], NAME being the one of timm',
+            )
+        known = timm.list_models() + timm.list_pretrained()
+        near = get_close_matches(name, known, n=3, cutoff=0.4)
+        all_of_them = ["what timm.list_models() gives"]
+        raise unknown_name("teacher", name, near or all_of_them, hint=f"accepted: {_ACCEPTED}")
     if checkpoint and not Path(checkpoint).is_file():
         raise UsageError(f"teacher {name}: {checkpoint} is no file")
-    if pretrained and not checkpoint:
-        _check_classes(timm.get_pretrained_cfg(name), name, classes)
+    fetches = pretrained and not checkpoint
+    if fetches:
+        _check_classes(timm.get_pretrained_cfg(name), name, len(data.classes))
+    model = _created(name, fetches=fetches, data=data)
+    if checkpoint:
+        _fill(model, name, Path(checkpoint))
+    return _Adapted(model, data, normalises=fetches)
+
+
+def _created(name: str, *, fetches: bool, data: Data) -> nn.Module:
+    timm = import_timm("models")
     try:
         model: nn.Module = timm.create_model(
-            name,
-            pretrained=pretrained and not checkpoint,
-            num_classes=classes,
-            in_chans=channels,
-            checkpoint_path=checkpoint,
+            name, pretrained=fetches, num_classes=len(data.classes), in_chans=data.channels
         )
     except (RuntimeError, OSError, ValueError) as error:
         raise HwnasError(
-            f"teacher {entry} cannot be loaded: {_first_line(error)}",
+            f"teacher {name} cannot be loaded: {_first_line(error)}",
             'without internet: give a file, losses.teacher.models=["NAME@FILE"]; '
             f"accepted: {_ACCEPTED}",
         ) from error
     return model
 
 
-def _subnet(folder: Path, *, classes: int, channels: int) -> nn.Module:
+def _fill(model: nn.Module, name: str, file: Path) -> None:
+    """Set a model's weights to those of a checkpoint, of which nothing is executed."""
+    wanted = model.state_dict()
+    found = state_dict_of(read_checkpoint(file), _KEYS)
+    for tensor in sorted(wanted):
+        if tensor not in found:
+            said = f"it has no tensor {tensor}"
+        elif found[tensor].shape != wanted[tensor].shape:
+            said = (
+                f"its {tensor} is {tuple(found[tensor].shape)}, not {tuple(wanted[tensor].shape)}"
+            )
+        else:
+            continue
+        raise UsageError(
+            f"teacher {name}@{file} cannot be loaded: {said}",
+            "the file has to be of this model, for as many classes and channels as the data have",
+        )
+    model.load_state_dict({tensor: found[tensor] for tensor in wanted})
+
+
+class _Adapted(nn.Module):
+    """A timm model that takes images as the data give them."""
+
+    mean: Tensor
+    std: Tensor
+    its_mean: Tensor
+    its_std: Tensor
+
+    def __init__(self, model: nn.Module, data: Data, *, normalises: bool) -> None:
+        super().__init__()
+        self.model = model
+        config: Any = getattr(model, "pretrained_cfg", None) or {}
+        self.side = int(config["input_size"][-1]) if config.get("fixed_input_size") else None
+        theirs = (config.get("mean", data.mean), config.get("std", data.std))
+        self.differs = (
+            normalises and theirs != (data.mean, data.std) and len(theirs[0]) == data.channels
+        )
+        for name, values in (
+            ("mean", data.mean), ("std", data.std), ("its_mean", theirs[0]), ("its_std", theirs[1]),
+        ):  # fmt: skip
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        if self.differs:
+            images = (images * self.std + (self.mean - self.its_mean)) / self.its_std
+        if self.side is not None and images.shape[-1] != self.side:
+            images = F.interpolate(images, (self.side, self.side), mode="bicubic", antialias=True)
+        logits: Tensor = self.model(images)
+        return logits
+
+
+def _check_takes(teacher: nn.Module, name: str, data: Data, device: torch.device) -> None:
+    side = data.image_size
+    images = torch.zeros(1, data.channels, side, side, device=device)
+    try:
+        with torch.no_grad():
+            teacher(images)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise UsageError(
+            f"teacher {name} cannot take images of {side} pixels: {_first_line(error)}",
+            "larger images (data.image_size), or another teacher",
+        ) from error
+
+
+def _subnet(folder: Path, data: Data) -> nn.Module:
     network = load_subnet(folder)
     theirs = network.description
     for what, its, ours in (
-        ("classes", theirs.classes, classes),
-        ("channels", theirs.channels, channels),
+        ("classes", theirs.classes, len(data.classes)),
+        ("channels", theirs.channels, data.channels),
     ):
         if its != ours:
             raise UsageError(f"teacher {folder} has {its} {what}, the data {ours}")

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
@@ -45,6 +47,63 @@ def test_two_processes_equal_one(tmp_path: Path, space: str, merge: str) -> None
     torch.testing.assert_close(first, alone, rtol=1e-9, atol=atol)
     assert conflicts_first == conflicts_second == conflicts_alone
     assert any(conflicts_alone)
+
+
+@pytest.mark.parametrize("space", ["tokens", "nano-synchronised"])
+def test_a_loss_that_is_not_finite_on_one_rank_ends_both(tmp_path: Path, space: str) -> None:
+    (first_kept, first), (second_kept, second) = run(2, space, "broken", tmp_path / "two")
+    assert first_kept
+    assert second_kept
+    assert "largest subnet" in second
+    assert "is nan" in second
+    # With batch statistics in common, what is broken reaches both.
+    expected = "another process" if space == "tokens" else "is nan"
+    assert expected in first
+
+
+def test_a_rank_whose_image_is_damaged_is_the_one_that_is_heard(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    for part in ("train", "val"):
+        for name in ("a", "b"):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for index in range(8):
+                Image.fromarray(pixels).save(folder / f"{index}.png")
+    damaged = tmp_path / "images" / "train" / "b" / "3.png"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    port = free_port()
+    processes = []
+    for rank in range(2):
+        environment = {
+            **os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "RANK": str(rank),
+            "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+        command = [
+            sys.executable, "-m", "hwnas", "train", "own-images", "--out", str(tmp_path / "run"),
+            "--set", f"data.path={tmp_path / 'images'}", "--set", "data.val=heldout",
+            "--set", "optimiser.batch_size=4", "--set", "data.workers=0",
+        ]  # fmt: skip
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        processes.append(subprocess.Popen(command, env=environment, text=True, **pipes))
+    told = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    assert sum(f"cannot read {damaged}" in text for text in told) == 1
+    assert sum("another process of the training ended" in text for text in told) == 1
+    assert not any("Traceback" in text for text in told)
+    assert sum("2 classes ('a', 'b')" in text for text in told) == 1
+
+
+def test_a_stray_world_size_is_explained(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(variable, None)
+    done = subprocess.run(
+        [sys.executable, "-m", "hwnas", "train", "nano-digits", "--out", str(tmp_path / "run")],
+        env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "WORLD_SIZE is 2, and this process cannot join the others" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_two_merges_differ(tmp_path: Path) -> None:

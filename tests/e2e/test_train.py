@@ -111,7 +111,7 @@ def test_a_run_goes_on_when_recipes_have_got_new_keys(uninterrupted: Path, tmp_p
     assert done.returncode == 0, done.stderr
     done = run(*command(folder, "--set", "optimiser.average_decay=0.9", "--init", "elsewhere"))
     assert done.returncode == 2
-    assert "differs in where its weights come from" in done.stderr
+    assert "differs in where its weights come from: nowhere, not elsewhere" in done.stderr
 
 
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: Path) -> None:
@@ -199,6 +199,8 @@ def test_another_recipe_in_the_same_folder_is_refused(uninterrupted: Path) -> No
         (("--set", "space.name=nasvitt"), "unknown space 'nasvitt'; did you mean nasvit"),
         (("--set", "data.name=digit"), "unknown data set 'digit'; did you mean digits"),
         (("--set", "process.device=gpu"), "process.device is 'gpu'"),
+        (("--set", "process.device=meta"), "process.device is 'meta'; accepted: auto, cpu, cuda"),
+        (("--set", "process.precision=fp16"), "--set process.precision=fp32"),
         (("--set", "optimiser.batch_size=100000"), "larger than the training part"),
         (("--init", "nowhere.pth"), "nowhere.pth: no such file"),
     ],
@@ -219,7 +221,7 @@ def test_a_non_finite_loss_stops_with_step_and_checkpoint(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "loss of the" in done.stderr
     assert "step " in done.stderr
-    assert "checkpoint" in done.stderr or "none is kept" in done.stderr
+    assert "checkpoint" in done.stderr or "no checkpoint is kept yet" in done.stderr
 
 
 def test_starting_from_a_run_with_other_classes(tmp_path: Path, uninterrupted: Path) -> None:
@@ -245,11 +247,19 @@ def test_starting_from_a_run_with_other_classes(tmp_path: Path, uninterrupted: P
     assert "the number of classes differs, so the classifier starts anew" in done.stderr
     assert "tensors carried over whole" in done.stderr
     assert load_supernet(open_run(folder)).space.options["classes"] == 3
+    # The run knows where its weights came from, under any name of the same place.
+    for more in ((), ("--init", str(uninterrupted / ".." / uninterrupted.name))):
+        done = run(sys.executable, "-m", "hwnas", "train", "--run", str(folder), *more)
+        assert done.returncode == 0, done.stderr
     weights_file = next((uninterrupted / "supernet").glob("step-*.safetensors"))
     again = run(sys.executable, "-m", "hwnas", "train", str(recipe), "--run", str(folder) + "-2",
                 "--init", str(weights_file))  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert "tensors carried over whole" in again.stderr
+    shutil.copy(weights_file, tmp_path / "alone.safetensors")
+    refused = run(sys.executable, "-m", "hwnas", "train", str(recipe), "--run", str(folder) + "-3",
+                  "--init", str(tmp_path / "alone.safetensors"))  # fmt: skip
+    assert "accepted: a run folder" in refused.stderr
 
 
 def _folder_of_digits(root: Path, *, classes: int) -> Path:

@@ -1,7 +1,7 @@
 """The loop on real, tiny data in this process: with a bank, in half precision, from a teacher."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hwnas.supernet import Supernet
 from hwnas.training.data import load_data
 from hwnas.training.distributed import Ranks
 from hwnas.training.loop import Checkpoint, Training, train
+from hwnas.training.plans import Moment
 from hwnas.training.prepare import prepare, space_for
 
 TINY = [
@@ -108,6 +109,36 @@ def test_a_timm_teacher_teaches_the_largest() -> None:
 def test_what_does_not_fit_together_is_refused(assignments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         trained(*assignments)
+
+
+def test_conflicts_are_logged_whenever_they_are_measured() -> None:
+    _, kept = trained("merge.measure_conflicts_every=3", "merge.kind=sum")
+    measured = [event["step"] for event in kept.events if "conflict_ratio" in event]
+    assert measured == [0, 3, 6]
+
+
+@pytest.mark.parametrize("plan", ["single-path", "complexity"])
+def test_plans_without_a_supernet_have_no_conflicts(plan: str) -> None:
+    _, kept = trained(f"plan.kind={plan}", "merge.measure_conflicts_every=1", "schedule.epochs=1")
+    assert not any("conflict_ratio" in event for event in kept.events)
+
+
+def test_distillation_can_be_off_in_every_plan() -> None:
+    for plan in ("sandwich", "complexity"):
+        training, _ = trained(f"plan.kind={plan}", "losses.distillation=none", "schedule.epochs=1")
+        assert not any(task.learns_from for task in training.plan(Moment(0, 0, 1)))
+
+
+def test_a_training_goes_on_with_the_same_images_only() -> None:
+    """Others would put images that were trained on among the held-out ones."""
+    _, kept = trained()
+    last = max(kept.checkpoints)
+    with pytest.raises(UsageError, match="are not those that this training began with; now 139"):
+        trained("data.heldout=1299", start=kept.checkpoints[last - 1])
+    trained("data.heldout=1299", start=kept.checkpoints[last])  # nothing is left to do
+    older = kept.checkpoints[last - 1]
+    arrays = {name: array for name, array in older.arrays.items() if name != "images"}
+    trained(start=replace(older, arrays=arrays))  # of a version that did not note them
 
 
 def test_weights_that_are_not_finite_are_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,14 @@ from hwnas.spaces import Part, Placed, Space
 from hwnas.spaces.blocks import Operation, Transformer
 from hwnas.spaces.catalog.nano import nano
 from hwnas.supernet import Supernet
-from hwnas.training.distributed import ranks
+from hwnas.training.distributed import Ranks, ranks
 from hwnas.training.flat import FlatParameters
 from hwnas.training.loader import Piece
 from hwnas.training.losses import kl
 from hwnas.training.merges import Merge
 from hwnas.training.optimise import LossScale, make_optimiser
 from hwnas.training.plans import Moment, sandwich
-from hwnas.training.step import Stepper, StepSettings
+from hwnas.training.step import NonFiniteLossError, Stepper, StepSettings
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,23 @@ def token_space() -> Space:
     )
 
 
+def _meet_a_broken_image(stepper: Stepper, tasks, out: str, here: Ranks) -> None:
+    """Let one rank's images make its losses infinite; both have to end, and to say so."""
+    images = torch.randn(4, 3, 16, 16, dtype=torch.double)
+    if here.rank == 1:
+        images[0] = float("nan")
+    before = stepper.flat.weights.clone()
+    said = ""
+    try:
+        stepper(images, torch.zeros(4, dtype=torch.int64), tasks, learning_rate=1e-2)
+    except NonFiniteLossError as error:
+        said = error.message
+    torch.save((torch.equal(before, stepper.flat.weights), said), out)
+
+
 def main(space_name: str, merge: str, out: str) -> None:
     torch.set_num_threads(1)
-    priority = {"sum": "none", "project": "subnets"}[merge]
+    priority = {"sum": "none", "project": "subnets", "broken": "subnets"}[merge]
     with ranks(torch.device("cpu")) as here:
         space = token_space() if space_name == "tokens" else nano()
         supernet = Supernet(space).double().train()
@@ -116,6 +130,9 @@ def main(space_name: str, merge: str, out: str) -> None:
         )  # fmt: skip
         plan = sandwich(space, random=2, distils=True)
         generator = torch.Generator().manual_seed(0)
+        if merge == "broken":
+            _meet_a_broken_image(stepper, plan(Moment(0, 0, 0)), f"{out}.{here.rank}", here)
+            return
         conflicts = []
         for step in range(4):
             images = torch.randn(16, 3, 16, 16, generator=generator, dtype=torch.double)

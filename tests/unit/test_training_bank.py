@@ -95,7 +95,7 @@ def test_the_plan_draws_from_the_bank_and_offers_only_what_it_did_not() -> None:
 
     def tasks(share: float) -> list:
         plan = complexity_aware(
-            SPACE, levels=levels, smallest_up_to=ends, subnets=3, bank=bank,
+            SPACE, levels=levels, smallest_up_to=ends, subnets=3, distils=True, bank=bank,
             bank_share=lambda epoch: share,
         )  # fmt: skip
         return [task for step in range(10) for task in plan(Moment(0, 0, step))[:3]]

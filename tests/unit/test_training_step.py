@@ -101,6 +101,7 @@ def test_conflict_ratio_counts_layers_that_both_touch() -> None:
     segments = [Segment(f"l{i}.w", i, 1) for i in range(4)]
     sup, sub = torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.tensor([-1.0, 2.0, 0.0, 3.0])
     assert conflict_ratio(sup, sub, scopes(segments, "layer")) == 0.5
+    assert conflict_ratio(torch.zeros_like(sup), sub, scopes(segments, "layer")) is None
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
@@ -172,7 +173,7 @@ def test_single_path_plan_covers_the_space() -> None:
 def test_complexity_aware_plan() -> None:
     space = hwnas.space("nano")
     levels, ends = default_levels(space)
-    plan = complexity_aware(space, levels=levels, smallest_up_to=ends, subnets=3)
+    plan = complexity_aware(space, levels=levels, smallest_up_to=ends, subnets=3, distils=True)
     visited = []
     for step in range(60):
         tasks = plan(Moment(0, 1, step))
@@ -184,6 +185,8 @@ def test_complexity_aware_plan() -> None:
         visited.append(level)
     assert all(abs(a - b) == 1 for a, b in pairwise(visited))
     assert len(set(visited)) >= 4
+    plan = complexity_aware(space, levels=levels, smallest_up_to=ends, subnets=3, distils=False)
+    assert not any(task.learns_from for task in plan(Moment(0, 1, 0)))
 
 
 def test_schedule() -> None:
@@ -293,6 +296,34 @@ def test_accumulated_pieces_equal_the_whole_batch_without_batch_norm() -> None:
         stepper(images, labels, tasks, learning_rate=0.1)
         weights.append(stepper.flat.weights.clone())
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-5)
+
+
+def test_accumulated_pieces_count_by_their_images() -> None:
+    """Three images in two pieces are two and one, as where ranks share a batch."""
+    space = hwnas.space("nano", channels=1)
+    images, labels = batch(1)
+    images, labels = images.repeat(3, 1, 1, 1), labels.repeat(3)
+    tasks = (Task(arch=space.largest(), role="largest", is_supernet=True),)
+    losses = []
+    for pieces in (1, 2):
+        stepper = make_stepper(space, StepSettings(distillation=kl, accumulate=pieces))
+        taken = images.clone()
+        taken[2] += 1  # so that the pieces differ
+        shares = []
+        stepper.settings = replace(
+            stepper.settings, distillation=kl, teacher=lambda x: shares.append(len(x)) or None
+        )
+        result = stepper(taken, labels, tasks, learning_rate=0.0)
+        losses.append(result.losses[0][1])
+        assert shares == [[3], [2, 1]][pieces - 1]
+    alone = [
+        make_stepper(space, StepSettings(distillation=kl))(
+            part, labels[: len(part)], tasks, learning_rate=0.0
+        ).losses[0][1]
+        for part in (images[:2], images[2:] + 1)
+    ]
+    assert losses[1] == pytest.approx((2 * alone[0] + alone[1]) / 3, rel=1e-4)
+    assert abs(alone[0] - alone[1]) > 1e-4
 
 
 def test_index_picks_follow_flat_updates() -> None:

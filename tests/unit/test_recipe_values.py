@@ -1,0 +1,44 @@
+"""Values of recipes that have no meaning are refused when a recipe is read."""
+
+import os
+
+import pytest
+
+from hwnas.errors import UsageError
+from hwnas.pipeline.config import read_recipe, to_toml
+
+COMPLEXITY = "plan.kind=complexity"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["optimiser.lr=inf"], "optimiser.lr is inf; accepted: a finite number"),
+        (["optimiser.lr=nan"], "optimiser.lr is nan; accepted: "),
+        (["losses.alpha_min=nan"], "losses.alpha_min is nan; accepted: a finite number"),
+        (["augmentation.mixup=inf"], "augmentation.mixup is inf"),
+        (["data.heldout=inf"], "data.heldout is inf"),
+        (["optimiser.betas=[0.9, 1.0]"], "optimiser.betas.1 is 1.0; accepted: less than 1"),
+        (["process.seed=99999999999999999999"], "process.seed is 9+; accepted: less than"),
+        (["process.threads=100000"], "process.threads is 100000; accepted: less than"),
+        (["data.mean=[123.7, 116.3, 103.5]"], "data.mean.0 is 123.7; accepted: less than"),
+        (["space.options.classes=7"], "space.options.classes is 7; it follows from the data"),
+        (["optimiser=3"], "optimiser is 3; accepted: a section, of which --set optimiser.KEY"),
+        ([COMPLEXITY, "plan.levels=[3e6, 2e6]", "plan.smallest_up_to=[4e6]"], "in rising order"),
+        ([COMPLEXITY, "plan.levels=[2e6, 3e6]", "plan.smallest_up_to=[1e6]"],
+         "ends at 1e[+]06 MACs, plan.levels at 3e[+]06"),
+        ([COMPLEXITY, "plan.levels=[2e6]"], "are given together or not at all"),
+    ],
+)  # fmt: skip
+def test_it_is_refused(assignments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_recipe("nano-digits", assignments)
+
+
+def test_any_path_survives_being_written(tmp_path) -> None:
+    folder = tmp_path / 'tab\there "quoted" back\\slash\nnext \x7f \x01 \u00e9'
+    path = tmp_path / "resolved.toml"
+    recipe = read_recipe("nano-digits", ["data.name=torch/cifar10"])
+    data = recipe.data.model_copy(update={"path": folder})
+    path.write_text(to_toml(recipe.model_copy(update={"data": data})))
+    assert os.fspath(read_recipe(str(path)).data.path) == os.fspath(folder)
