@@ -97,15 +97,9 @@ def train(
     `stop` is asked after each step; when it says so the state is kept and KeyboardInterrupt
     raised. Raises HwnasError with the step and the last good checkpoint on a non-finite loss.
     """
-    checkpoint = keeper.latest()
-    done = 0
     steps_per_epoch = len(training.batches)
     epochs = training.recipe.schedule.epochs
-    if checkpoint is not None:
-        if checkpoint.step < steps_per_epoch * epochs:
-            _check_images(training.data, checkpoint)
-        restore(training, checkpoint)
-        done = checkpoint.step
+    done = _go_on(training, keeper.latest(), steps=steps_per_epoch * epochs)
     clock = _Clock(done, steps_per_epoch * epochs, training.recipe.optimiser.batch_size)
     last_kept = done
     training.supernet.train()
@@ -137,6 +131,16 @@ def train(
             raise KeyboardInterrupt
     if last_kept == 0:
         _keep(training, keeper, done)
+
+
+def _go_on(training: Training, checkpoint: Checkpoint | None, *, steps: int) -> int:
+    """Restore a checkpoint if there is one; return how many steps are done."""
+    if checkpoint is None:
+        return 0
+    if checkpoint.step < steps:
+        _check_images(training.data, checkpoint)
+    restore(training, checkpoint)
+    return checkpoint.step
 
 
 def _batches(training: Training, done: int) -> Iterator[tuple[int, int, tuple[Tensor, Tensor]]]:
