@@ -1,5 +1,6 @@
 """Which stages of `hwnas run` are due, with stages that only write files."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import pytest
 
 from hwnas.errors import FormatError, HwnasError, UsageError
 from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.stages import (
     STAGES_FILE,
     Command,
     Stage,
+    fingerprint,
     plan,
     run_stages,
-    stages_of,
 )
 
 STAGES = [
@@ -125,6 +127,21 @@ def test_patience_changes_nothing_and_words_only_without_a_binding(tmp_path: Pat
               Stage(name="two", commands=(("write", "b", "--force"), ("write", "c")),
                     reads=("a",), writes=("b", "c")), STAGES[2]]  # fmt: skip
     assert due(tmp_path, forced) == []
+
+
+def test_from_another_folder_nothing_has_changed(tmp_path: Path, monkeypatch) -> None:
+    recipe = tmp_path / "my.toml"
+    recipe.write_text('[data]\npath = "images"\n[deploy]\nmodels = 8\n')
+    for part in "train", "test":
+        (tmp_path / "images" / part / "bags").mkdir(parents=True)
+    (tmp_path / "runs").mkdir()
+    seen = []
+    for here, run in (".", "runs/a"), ("runs", "a"), ("runs", "../runs/a"):
+        monkeypatch.chdir(tmp_path / here)
+        source = os.path.relpath(recipe)
+        stages = stages_of(read_recipe(source), source, Path(run))
+        seen.append([fingerprint(stage, Path(run)) for stage in stages])
+    assert seen[0] == seen[1] == seen[2]
 
 
 def test_what_reads_nothing_of_a_due_stage_is_not_planned(tmp_path: Path) -> None:
