@@ -1,9 +1,12 @@
 """`hwnas run` from a recipe to validated models and a report, on few images."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import PIPE, CompletedProcess, Popen
 
 import pytest
 
@@ -13,6 +16,19 @@ SHORT = [
     "deploy.verify=1", 'deploy.latency=["60%"]',
 ]  # fmt: skip
 STAGES = ["train", "profile", "fit", "search", "export", "validate", "explain", "report"]
+
+
+def test_ctrl_c_ends_the_demo_in_one_line(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, root / "examples" / "demo.py", tmp_path / "demo"]
+    with Popen(command, stderr=PIPE, stdout=PIPE, text=True, start_new_session=True) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        assert demo.stdout.readline().startswith("demo: with ")
+        assert demo.stderr.readline() == "finding out how long it will take here\n"
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert told == "error: interrupted; the same command goes on from what is on disk\n"
 
 
 @pytest.mark.usefixtures("own_lock")
