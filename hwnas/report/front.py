@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hwnas.export.validate_accuracy import wilson
 from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
@@ -23,7 +24,6 @@ from hwnas.report.view import ACCURACY, MACS, View, axes_of, budget_words, view_
 from hwnas.report.words import (
     DASH,
     MINUS,
-    digits,
     interval,
     listed,
     plural,
@@ -41,13 +41,12 @@ def recommendation(material: Material) -> Section:
     """Return what the run recommends, one card for each budget."""
     title = "Recommendation"
     front = material.front
-    folder = material.run.folder
     if front is None:
         return Section(
             anchor=RECOMMENDATION,
             title=title,
             missing="Nothing has been searched yet.",
-            command=f"hwnas search --run {folder} --latency 25ms",
+            command=f"hwnas search --run {material.run.typed} --latency 25ms",
         )
     alike: dict[int, list[Answer]] = {}
     for answer in front.answers:
@@ -57,8 +56,28 @@ def recommendation(material: Material) -> Section:
     if alike:
         cards = tuple(_card(material, front, index, found) for index, found in alike.items())
         blocks.append(Cards(cards=cards))
+        blocks += _counted(material, front)
     blocks += [Paragraph(text=_nothing(answer)) for answer in front.answers if _empty(answer)]
     return Section(anchor=RECOMMENDATION, title=title, blocks=tuple(blocks))
+
+
+def _counted(material: Material, front: Front) -> list[Block]:
+    """Return what accuracies on so many images are worth."""
+    if not material.heldout_images or ACCURACY not in front.choices[0].predicted:
+        return []
+    known = measured_of(material.verified)
+    best = max(
+        known.get(choice.digest, {}).get(ACCURACY, choice.predicted[ACCURACY].mean)
+        for choice in _best(front)
+    )
+    number = material.heldout_images
+    low, high = wilson(round(best * number), number)
+    text = (
+        f"Accuracies are shares of {plural(number, 'held-out image')}, on which the subnets were "
+        f"chosen, too: {quantity(ACCURACY, best)} of so many means "
+        f"{interval(ACCURACY, low, high)} on others like them (95\u00a0% interval)."
+    )
+    return [Paragraph(text=text, look="small")]
 
 
 def headline(front: Front | None, verified: Sequence[Verified] = ()) -> str:
@@ -109,7 +128,7 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
             anchor=FRONT,
             title="The front",
             missing="There is no front of accuracy and latency yet.",
-            command=f"hwnas search --run {material.run.folder} --latency 25ms",
+            command=f"hwnas search --run {material.run.typed} --latency 25ms",
         ), []
     blocks: list[Block] = []
     shown: dict[int, None] = {}
@@ -219,7 +238,7 @@ def _against(view: View) -> str:
 def _gain(gain: float) -> str:
     if abs(gain) < _EQUAL:
         return _AS_GOOD
-    return f"{'+' if gain > 0 else MINUS}{digits(abs(100 * gain), 2)}"
+    return f"{'+' if gain > 0 else MINUS}{abs(100 * gain):.1f}"
 
 
 def _compared(baseline: Baseline) -> str:
