@@ -116,6 +116,7 @@ def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
             name="validate",
             commands=partial(_validations, folder, recipe),
             reads=("artifacts/family/**/*",),
+            writes=(f"artifacts/family/*/{VERDICT_FILE}",),
             binding=_checked(recipe, folder),
             gates=True,
         ),

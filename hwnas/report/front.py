@@ -1,6 +1,7 @@
 """The first sections of the page: what to take, and the front it was taken from."""
 
 from collections.abc import Sequence
+from math import comb
 
 from hwnas.export.validate_accuracy import wilson
 from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
@@ -33,6 +34,7 @@ from hwnas.report.words import (
 
 RECOMMENDATION, FRONT = "recommendation", "front"
 _MOST_COMPARED = 3
+_UNLIKELY = 0.01
 _EQUAL = 0.0005  # of accuracy: what no evaluation can tell apart
 _AS_GOOD = "±0"
 
@@ -208,9 +210,35 @@ def _sentences(view: View, front: Front) -> str:
         text += _against(view)
     if view.delivered:
         text += f"Diamonds are {plural(len(view.delivered), 'subnet')} built and measured. "
+        text += _missed(view)
     if view.left_out:
         text += f"{plural(view.left_out, 'subnet')} in between are not drawn. "
     return text.strip()
+
+
+def _missed(view: View) -> str:
+    """Return that too few of the measured points lie in their intervals, if that is no chance."""
+    pairs = [(found, found.spot) for found in view.delivered if found.spot is not None]
+    inside = {
+        ACCURACY: sum(spot.y.low <= found.y <= spot.y.high for found, spot in pairs),
+        what(view.x_name): sum(spot.x.low <= found.x <= spot.x.high for found, spot in pairs),
+    }
+    worse = [
+        f"the {name} of {kept or 'none'}"
+        for name, kept in inside.items()
+        if _chance_of_so_few(kept, len(pairs)) < _UNLIKELY
+    ]
+    if not worse:
+        return ""
+    return (
+        f"Of the {len(pairs)} that were predicted, {listed(worse)} came out in the 90\u00a0% "
+        "interval: go by what was measured, not by the front. "
+    )
+
+
+def _chance_of_so_few(kept: int, tried: int) -> float:
+    """Return how likely at most so many of independent 90 % intervals hold."""
+    return sum(comb(tried, k) * 0.9**k * 0.1 ** (tried - k) for k in range(kept + 1))
 
 
 def _against(view: View) -> str:

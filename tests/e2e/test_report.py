@@ -164,6 +164,20 @@ def test_every_choice_can_be_picked(finished: Path, tmp_path: Path) -> None:
     assert data["first"] == front.answers[0].recommended
 
 
+def test_measurements_that_belie_the_front_are_told_with_it(copied: Path, tmp_path: Path) -> None:
+    assert "go by what was measured" not in page_of(copied, tmp_path)[0].sections["front"]
+    verified = copied / "search" / "verified.jsonl"
+    lines = [json.loads(line) for line in verified.read_text().splitlines()]
+    for line in lines:
+        if "measured" in line:
+            line["measured"]["accuracy"] -= 0.1
+    verified.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = page_of(copied, tmp_path)[0].sections["front"]
+    assert "Of the 6 that were predicted, the accuracy of none came out in" in " ".join(
+        text.split()
+    )
+
+
 def test_accuracies_say_of_how_many_images_they_are(copied: Path, tmp_path: Path) -> None:
     page, _ = page_of(copied, tmp_path)
     text = page.sections["recommendation"].replace("\u00a0", " ")

@@ -170,6 +170,20 @@ def test_only_what_follows_a_changed_budget_is_due(tmp_path: Path) -> None:
     assert due(tmp_path, again) == ["search"]
 
 
+def test_the_report_follows_a_verdict(tmp_path: Path) -> None:
+    def stages(*changed: str) -> list[Stage]:
+        recipe = read_recipe("nano-digits", changed)
+        every = stages_of(recipe, "nano-digits", tmp_path, assignments=changed)
+        return [stage for stage in every if stage.name in {"validate", "report"}]
+
+    (tmp_path / "artifacts" / "family" / "x").mkdir(parents=True)
+    (tmp_path / "report.html").write_text("a page")
+    (tmp_path / "artifacts" / "family" / "x" / "verdict.json").write_text("a verdict")
+    run_stages(stages(), tmp_path, launch=lambda command: None, tell=lambda step: None)
+    assert due(tmp_path, stages()) == []
+    assert due(tmp_path, stages("deploy.min_accuracy=0.5")) == ["validate", "report"]
+
+
 def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:
     gate = Stage(name="gate", commands=(("write", "x"), ("write", "y")), gates=True)
     writer = Writer(tmp_path, fails_at="x")
