@@ -64,7 +64,7 @@ def run(
     from hwnas.pipeline.config import read_recipe
     from hwnas.pipeline.deploying import stages_of
     from hwnas.pipeline.origins import origin_in
-    from hwnas.pipeline.stages import plan, run_stages
+    from hwnas.pipeline.stages import plan, read_done, run_stages
 
     folder = folder or Path("runs") / Path(recipe).stem
     settings = read_recipe(recipe, assignments)
@@ -74,10 +74,11 @@ def run(
     if dry_run:
         _show_plan(output, recipe, assignments, steps)
         return
-    seconds = (
-        _estimates(output, recipe, folder, assignments) if any(step.due for step in steps) else {}
-    )
-    progress = _Overall(output, seconds, [step.stage.name for step in steps if step.due])
+    due = [step.stage.name for step in steps if step.due]
+    seconds = {name: done.seconds for name, done in read_done(folder).items()}
+    if not seconds.keys() >= set(due):  # else it will take about as long as the last time
+        seconds = _estimates(output, recipe, folder, assignments)
+    progress = _Overall(output, seconds, due)
     begun = time.monotonic()
     failure = run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
     _conclude(output, folder, time.monotonic() - begun)

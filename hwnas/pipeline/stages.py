@@ -46,7 +46,10 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A stage that was done: for what inputs, how long it took, and digests of what it wrote."""
+    """A stage that was done: for what inputs, how long it took, and digests of what it wrote.
+
+    One that was done and begun again has no fingerprint: it is due, and how long it took is known.
+    """
 
     fingerprint: str
     seconds: float
@@ -166,7 +169,7 @@ def _in_run(word: str, folder: Path) -> str:
 
 
 def _why(stage: Stage, folder: Path, done: Done | None) -> str:
-    if done is None:
+    if done is None or not done.fingerprint:
         return "not done yet"
     missing = [pattern for pattern in stage.writes if not any(folder.glob(pattern))]
     if missing:
@@ -218,7 +221,8 @@ def _remember(folder: Path, stage: Stage, seconds: float) -> None:
 def _forget(folder: Path, stage: Stage) -> None:
     """Record that a stage is no longer done: killed in the middle, it is due again."""
     done = read_done(folder)
-    if done.pop(stage.name, None) is not None:
+    if stage.name in done:
+        done[stage.name] = Done(fingerprint="", seconds=done[stage.name].seconds)
         _write_done(folder, done)
 
 

@@ -10,6 +10,9 @@ from subprocess import PIPE, CompletedProcess, Popen
 
 import pytest
 
+import hwnas.cli.run as verb
+from hwnas.cli.main import main
+
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
     "schedule.epochs=1", "schedule.warmup_epochs=0.1", "deploy.models=12", "deploy.accuracies=12",
@@ -29,6 +32,30 @@ def test_ctrl_c_ends_the_demo_in_one_line(root: Path, tmp_path: Path) -> None:
         _, told = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert told == "error: interrupted; the same command goes on from what is on disk\n"
+
+
+@pytest.mark.parametrize("unknown", [None, "search"])
+def test_what_was_done_before_is_not_timed_again(
+    tmp_path: Path, monkeypatch, capsys, unknown: str | None
+) -> None:
+    before = {name: {"fingerprint": "", "seconds": 30.0, "wrote": {}} for name in STAGES}
+    if unknown is not None:
+        del before[unknown]
+    document = {"schema": "hwnas/stages", "version": 1, "stages": before}
+    (tmp_path / "stages.json").write_text(json.dumps(document))
+    timed: list[bool] = []
+
+    def estimates(*_: object) -> dict[str, float]:
+        timed.append(True)
+        return dict.fromkeys(STAGES, 60.0)
+
+    monkeypatch.setattr(verb, "_estimates", estimates)
+    monkeypatch.setattr(verb, "_launcher", lambda _: lambda command: None)
+    monkeypatch.setattr(verb, "_conclude", lambda *_: None)
+    assert main(["run", "nano-digits", "--run", str(tmp_path)]) == 0
+    assert bool(timed) == (unknown is not None)
+    wanted = "about 1:00, 8:00" if timed else "about 0:30, 4:00"
+    assert f"[1/8] train: {wanted} left in all (not done yet)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("own_lock")

@@ -15,6 +15,7 @@ from hwnas.pipeline.stages import (
     Stage,
     fingerprint,
     plan,
+    read_done,
     run_stages,
 )
 
@@ -70,6 +71,7 @@ def test_a_stage_that_fails_when_it_is_done_again_is_due(tmp_path: Path) -> None
     with pytest.raises(HwnasError, match="disk full"):
         done(tmp_path, start="two", fails_at="c")
     assert due(tmp_path) == ["two", "three"]
+    assert set(read_done(tmp_path)) == {"one", "two", "three"}  # how long they took is known
 
 
 def test_what_reads_a_changed_file_is_done_again(tmp_path: Path) -> None:
