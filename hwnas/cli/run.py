@@ -41,7 +41,8 @@ class StageError(HwnasError):
 @new_run_option("[default: runs/RECIPE]")
 @set_option("deploy.models=30")
 @click.option("--from", "start", metavar="STAGE",
-              help="Do this stage and all after it again.")  # fmt: skip
+              help="Do this stage and all after it again, from what the run already "
+                   "holds.")  # fmt: skip
 @FORCE
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip

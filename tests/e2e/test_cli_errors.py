@@ -98,6 +98,7 @@ def test_what_the_system_refuses_is_no_bug(
         (["validate", "m.onnx", "--mean", "a"], "--mean: 'a'; accepted: numbers such as"),
         (["export", "--target", ","], "--target: ',' has an empty name"),
         (["export", "missing"], "missing: no such folder"),
+        (["init", "no such.toml"], "hint: hwnas init own-images --out 'no such.toml';"),
         (["train", "no such.toml"], "hwnas init own-images --out 'no such.toml' writes one"),
         (["run", "no such.toml"], "no such.toml: no such recipe"),
         (["run", "."], "hwnas run own-images --set data.path=."),
