@@ -6,7 +6,7 @@ Takes Fashion-MNIST where it can be had, else scikit-learn's digits. Killed and 
 goes on.
 """
 
-import subprocess
+import os
 import sys
 
 from hwnas.errors import HwnasError
@@ -17,8 +17,11 @@ try:
     load_data(DataSettings(name="fashion-mnist"))
     recipe = "nano-fashion"
     print("demo: with Fashion-MNIST", flush=True)
+except KeyboardInterrupt:
+    sys.exit(130)
 except HwnasError as error:
     recipe = "nano-digits"
     print(f"demo: with scikit-learn's digits ({error})", flush=True)
 command = ["run", recipe, "--run", folder, "--force"]  # a demo may run on a busy machine
-sys.exit(subprocess.call([sys.executable, "-m", "hwnas", *command]))
+# In place of this process: Ctrl-C is for `hwnas run` alone, which needs a moment to keep its state.
+os.execv(sys.executable, [sys.executable, "-m", "hwnas", *command])

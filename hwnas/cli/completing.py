@@ -20,6 +20,14 @@ from hwnas.errors import EXIT_OK, HwnasError
 PROGRAM = "hwnas"
 SHELLS = ("bash", "zsh", "fish")
 _SUFFIX = ".toml"
+# What click's scripts lack: fish cut descriptions at their first comma, and zsh has no compdef
+# where nothing has loaded its completions yet.
+_MENDED = {
+    "fish": (('string split ","', 'string split --max 1 ","'),),
+    "zsh": (("#compdef hwnas\n",
+             "#compdef hwnas\n"
+             "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"),),
+}  # fmt: skip
 
 Items: TypeAlias = "list[CompletionItem[str]]"
 
@@ -28,7 +36,10 @@ def script(shell: str) -> str:
     """Return what a shell has to read so that it asks hwnas for completions."""
     kind = get_completion_class(shell)
     assert kind is not None
-    return kind(click.Group(PROGRAM), {}, PROGRAM, COMPLETE_VARIABLE).source()
+    source = kind(click.Group(PROGRAM), {}, PROGRAM, COMPLETE_VARIABLE).source()
+    for before, after in _MENDED.get(shell, ()):
+        source = source.replace(before, after, 1)
+    return source
 
 
 def complete(group: click.Group, instruction: str) -> int:

@@ -211,7 +211,7 @@ def _gpu(driver: list[str], torch: dict[str, Any] | None) -> str:
 
 def _runtime_state(runtime: dict[str, Any]) -> str:
     if runtime["problem"] is not None:
-        return f"{runtime['problem']}; get it: {runtime['hint']}"
+        return f"{runtime['problem']}; {runtime['hint']}"
     return "works" if runtime["tried"] else "installed; not tried, its first run takes minutes"
 
 

@@ -11,6 +11,7 @@ from hwnas.cli.shared import out_folder_option, recipe_option, run_option
 from hwnas.cli.show_text import family_table, model_table
 from hwnas.cli.values import NAMES
 from hwnas.errors import UsageError
+from hwnas.io.paths import typed
 
 if TYPE_CHECKING:
     from hwnas.export.artifact import Manifest
@@ -126,7 +127,7 @@ def report(output: Output, exported: "Exported") -> None:
         f"{exported.folder}: subnet {manifest.digest[:12]}, {_form(manifest)}",
         model_table(manifest),
         *exported.remarks,
-        f"check it anywhere: hwnas validate {exported.folder}",
+        f"check it anywhere: hwnas validate {typed(exported.folder)}",
     ]
     output.result(document, "\n".join(text))
 

@@ -231,7 +231,7 @@ def _report(
 
     for name, error in failed:
         click.echo(f"warning: {name} is not fitted: {error.message}", err=True)
-    folder = str(run.folder) if run else None
+    folder = run.folder if run else None
     warnings = [found for found in (advice(fitted, run=folder) for fitted in done) if found]
     document = {
         "predictors": [fitted.to_json() for fitted in done],

@@ -8,6 +8,7 @@ import click
 from hwnas.cli.output import Output, millions, table, verb_options
 from hwnas.cli.progress import ProgressLine
 from hwnas.cli.shared import FORCE, recipe_option, run_option, set_option
+from hwnas.io.paths import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,4 +118,4 @@ def _show(output: Output, folder: Path, found: "Sequence[Landmark]") -> None:
         ],
     }  # fmt: skip
     text = table(header, rows, right=(1, 2, 4, 5))
-    output.result(document, f"{text}\n\nhwnas report {folder} shows them beside the front")
+    output.result(document, f"{text}\n\nhwnas report {typed(folder)} shows them beside the front")

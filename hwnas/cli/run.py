@@ -41,7 +41,8 @@ class StageError(HwnasError):
 @new_run_option("[default: runs/RECIPE]")
 @set_option("deploy.models=30")
 @click.option("--from", "start", metavar="STAGE",
-              help="Do this stage and all after it again.")  # fmt: skip
+              help="Do this stage and all after it again, from what the run already "
+                   "holds.")  # fmt: skip
 @FORCE
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
@@ -62,8 +63,9 @@ def run(
     goes on. Section [deploy] of the recipe says what happens after training.
     """
     from hwnas.pipeline.config import read_recipe
+    from hwnas.pipeline.deploying import stages_of
     from hwnas.pipeline.origins import origin_in
-    from hwnas.pipeline.stages import plan, run_stages, stages_of
+    from hwnas.pipeline.stages import plan, read_done, run_stages
 
     folder = folder or Path("runs") / Path(recipe).stem
     settings = read_recipe(recipe, assignments)
@@ -73,8 +75,11 @@ def run(
     if dry_run:
         _show_plan(output, recipe, assignments, steps)
         return
-    seconds = _estimates(output, recipe, assignments) if any(step.due for step in steps) else {}
-    progress = _Overall(output, seconds, [step.stage.name for step in steps if step.due])
+    due = [step.stage.name for step in steps if step.due]
+    seconds = {name: done.seconds for name, done in read_done(folder).items()}
+    if not seconds.keys() >= set(due):  # else it will take about as long as the last time
+        seconds = _estimates(output, recipe, folder, assignments)
+    progress = _Overall(output, seconds, due)
     begun = time.monotonic()
     failure = run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
     _conclude(output, folder, time.monotonic() - begun)
@@ -116,10 +121,13 @@ def _show_plan(
     output.result(document, "\n".join(text))
 
 
-def _estimates(output: Output, recipe: str, assignments: Sequence[str]) -> dict[str, float]:
+def _estimates(
+    output: Output, recipe: str, folder: Path, assignments: Sequence[str]
+) -> dict[str, float]:
     """Return seconds by stage, calibrated in a process of its own: this one stays small."""
     sets = [part for assignment in assignments for part in ("--set", assignment)]
-    command = [*_HWNAS, "run", recipe, *sets, "--run", "none", "--dry-run", "--json", "--quiet"]
+    command = [*_HWNAS, "run", recipe, *sets, "--run", str(folder)]
+    command += ["--dry-run", "--json", "--quiet"]
     output.note("finding out how long it will take here")
     done = subprocess.run(  # noqa: S603 - our own verb
         command, stdout=subprocess.PIPE, text=True, check=False
@@ -238,7 +246,7 @@ def _verdict(model: Path) -> str:
     """Return what `hwnas validate` found of a model when it was last examined."""
     from hwnas.export.validate_types import VERDICT_SCHEMA
     from hwnas.io import read_json
-    from hwnas.pipeline.stages import VERDICT_FILE
+    from hwnas.pipeline.deploying import VERDICT_FILE
 
     path = model.with_name(VERDICT_FILE)
     return str(read_json(path, VERDICT_SCHEMA)["state"]) if path.is_file() else "-"

@@ -225,5 +225,5 @@ def _check_kept(found: "Found", verification: "Verification") -> None:
             )
         raise InfeasibleError(
             f"{answer.budget}: {answer.reason}",
-            f"hwnas profile --run {found.prepared.run.folder}, then hwnas fit, or a wider budget",
+            f"hwnas profile --run {found.prepared.run.typed}, then hwnas fit, or a wider budget",
         )

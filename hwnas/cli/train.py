@@ -14,6 +14,7 @@ import click
 from hwnas.cli.output import Output, verb_options
 from hwnas.cli.shared import new_run_option, set_option
 from hwnas.errors import UsageError
+from hwnas.io.paths import typed
 
 if TYPE_CHECKING:
     from hwnas.training.loop import Progress
@@ -177,18 +178,21 @@ def init(output: Output, name: str, lists: bool, out: Path | None) -> None:
     if name.endswith(".toml") and out is None:
         raise UsageError(
             f"{name}: a file is named with --out, a recipe by its name",
-            f"hwnas init own-images --out {name}; hwnas init --list shows the recipes",
+            f"hwnas init own-images --out {typed(Path(name))}; hwnas init --list shows the recipes",
         )
     text = recipe_text(name)
     if out is None:
         output.result({"recipe": name, "text": text}, text.rstrip("\n"))
         return
     if out.exists():
-        raise UsageError(f"{out} exists", f"go on with it: hwnas run {out}; or another --out")
+        raise UsageError(
+            f"{out} exists", f"go on with it: hwnas run {typed(out)}; or another --out"
+        )
     write_atomic(out, text)
     output.result(
         {"recipe": name, "file": str(out)},
-        f"{out}: written; hwnas run {out} does all of it, hwnas train {out} only trains",
+        f"{out}: written; hwnas run {typed(out)} does all of it, hwnas train {typed(out)} only "
+        "trains",
     )
 
 

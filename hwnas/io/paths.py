@@ -1,7 +1,13 @@
-"""Paths in files that people write: relative to the file, so that they hold wherever it is read."""
+"""Paths in files and commands of people; in a file they are relative to it, wherever it is read."""
 
 import os
+import shlex
 from pathlib import Path
+
+
+def typed(path: Path) -> str:
+    """Return a path as it is typed in a command."""
+    return shlex.quote(str(path))
 
 
 def resolved(given: str, folder: Path) -> str:

@@ -1,12 +1,15 @@
 """What to tell of predictors that are of little use, and what would make them better."""
 
+from pathlib import Path
+
+from hwnas.io.paths import typed
 from hwnas.pipeline.fit import Fitted
 from hwnas.pipeline.predictors import ACCURACY
 
 POOR_RANK = 0.6  # Kendall's tau below which a search mostly chooses by chance
 
 
-def advice(fitted: Fitted, *, run: str | None) -> tuple[str, str] | None:
+def advice(fitted: Fitted, *, run: Path | None) -> tuple[str, str] | None:
     """Return what is wrong with a predictor and what to do, None where it ranks well enough.
 
     `run`: the run folder that it was fitted for, if any.
@@ -20,7 +23,7 @@ def advice(fitted: Fitted, *, run: str | None) -> tuple[str, str] | None:
         f"names the better one {right} times in 100 (by chance: 50; from {POOR_RANK:g} on it is "
         "useful)"
     )
-    where = f"--run {run}" if run else ""
+    where = f"--run {typed(run)}" if run else ""
     more = 2 * fitted.predictor.rows
     if fitted.predictor.target == ACCURACY:
         return what, (

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from hwnas.errors import FormatError, UsageError
-from hwnas.io.paths import resolved, seen_from
+from hwnas.errors import AbsentError, FormatError, UsageError
+from hwnas.io.paths import resolved, seen_from, typed
 from hwnas.io.units import SHARE, parse
 from hwnas.pipeline.shipped import recipe_names, recipe_text
 from hwnas.training.recipe import Count, Settings
@@ -96,15 +96,15 @@ def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
     if path.is_dir():
         raise UsageError(
             f"{source} is a folder; accepted: a recipe's file or name",
-            f"for a folder of images: hwnas run own-images --set data.path={source}",
+            f"for a folder of images: hwnas run own-images --set data.path={typed(path)}",
         )
     if path.suffix == ".toml" or path.exists():
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except FileNotFoundError as error:
-            raise FormatError(
+            raise AbsentError(
                 f"{path}: no such recipe",
-                f"hwnas init own-images --out {path} writes one (hwnas init --list: others)",
+                f"hwnas init own-images --out {typed(path)} writes one (hwnas init --list: others)",
             ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: cannot be read ({error})") from error

@@ -180,10 +180,10 @@ def parse_settings(text: str) -> dict[str, str]:
 def nothing_fitted(run: Run) -> HwnasError:
     """Return the error for a run without predictors of any device."""
     measured = any((run.folder / "profiles").glob("*.jsonl"))
-    how = "" if measured else f"hwnas profile --run {run.folder}, then "
+    how = "" if measured else f"hwnas profile --run {run.typed}, then "
     return HwnasError(
         f"{run.folder}: nothing predicts the {LATENCY.partition('_')[0]} of its subnets yet",
-        f"{how}hwnas fit --run {run.folder}"
+        f"{how}hwnas fit --run {run.typed}"
         + ("; it says so where too little is measured" if measured else ""),
     )
 

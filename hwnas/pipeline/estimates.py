@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.deploying import AUTO
 from hwnas.pipeline.known_networks import DEFAULT_COUNT, Images, known
-from hwnas.pipeline.stages import AUTO
 from hwnas.pipeline.training_run import device_of
 from hwnas.spaces import Space
 
@@ -83,6 +83,10 @@ def _landmarks_seconds(recipe: Recipe, units: _Units) -> float:
     return count * (training + units.evaluation + units.measurement + 3.0 * _PROCESS_SECONDS)
 
 
+class _EnoughError(Exception):
+    """Ends a training that is only timed."""
+
+
 class _NoKeeper:
     """Keeps nothing: what is trained here is thrown away."""
 
@@ -131,16 +135,18 @@ def _check_landmarks(recipe: Recipe, data: "Data") -> None:
 def _step_seconds(training: "Training") -> float:
     from hwnas.training.loop import train
 
-    times: list[float] = []
-    wanted = min(_WARM_UP + _TIMED, len(training.batches) * training.recipe.schedule.epochs)
-    with suppress(KeyboardInterrupt):
-        train(
-            training,
-            _NoKeeper(),
-            watch=lambda _progress: times.append(monotonic()),
-            stop=lambda: len(times) >= wanted,
-        )
-    return (times[-1] - times[_WARM_UP - 1]) / max(len(times) - _WARM_UP, 1)
+    steps = min(_WARM_UP + _TIMED, len(training.batches) * training.recipe.schedule.epochs)
+    warm_up = min(_WARM_UP, steps // 2)
+    times = [monotonic()]
+
+    def watch(_progress: object) -> None:
+        times.append(monotonic())
+        if len(times) > steps:
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        train(training, _NoKeeper(), watch=watch)
+    return (times[-1] - times[warm_up]) / (len(times) - 1 - warm_up)
 
 
 def _evaluation_seconds(training: "Training") -> float:
@@ -178,6 +184,7 @@ def _measurement_seconds(of: Space) -> float:
             grid(source.archs),
             provide=source.provide,
             output=Path(folder) / "calibration.jsonl",
-            options=Options(force=True),
+            # Its own lock: whoever measures here now is no reason not to begin training.
+            options=Options(force=True, lock_folder=Path(folder)),
         )
     return (monotonic() - begun) / 2

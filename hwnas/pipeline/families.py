@@ -99,7 +99,7 @@ def _recommended(run: Run, front: Front) -> list[_Chosen]:
     if not budgets:
         raise UsageError(
             f"the search of {run.folder} recommends nothing, so there is nothing to export",
-            f"hwnas search --run {run.folder} --latency 10ms,20ms",
+            f"hwnas search --run {run.typed} --latency 10ms,20ms",
         )
     return [_Chosen(index=index, budgets=tuple(found)) for index, found in budgets.items()]
 

@@ -156,7 +156,7 @@ def latest_front(run: Run) -> Front:
     if not path.is_file():
         raise HwnasError(
             f"{run.folder}: nothing has been searched yet ({FOLDER}/{FRONT_FILE} is missing)",
-            f"hwnas search --run {run.folder}",
+            f"hwnas search --run {run.typed}",
         )
     front = read_front(path)
     if front.space != run.space:

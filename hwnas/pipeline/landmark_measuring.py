@@ -76,7 +76,7 @@ def way_here(run: Run) -> Deployment:
         others = ", ".join(dict.fromkeys(way.device for way in every))
         raise UsageError(
             f"this machine ({here.name}) is none that the run's latencies are of: {others}",
-            f"compare there, or measure here first: hwnas profile --run {run.folder}",
+            f"compare there, or measure here first: hwnas profile --run {run.typed}",
         )
     if not mine:
         return Deployment(

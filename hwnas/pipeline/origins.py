@@ -7,7 +7,7 @@ from typing import Any
 
 from hwnas.errors import UsageError
 from hwnas.io import digest
-from hwnas.io.paths import seen_from
+from hwnas.io.paths import seen_from, typed
 from hwnas.pipeline.config import DeploySettings, read_recipe
 from hwnas.pipeline.rundir import RUN_FILE, open_run
 from hwnas.training.recipe import Recipe
@@ -75,13 +75,14 @@ def origin_in(folder: Path, recipe: Recipe, *, start: str | None = None) -> Mapp
         raise UsageError(
             f"{folder} holds a run that differs in where its weights come from: "
             f"{began or 'nowhere'}, not {start or 'nowhere'}",
-            f"to go on with it: hwnas train --run {folder}; or choose another folder with --run",
+            f"to go on with it: hwnas train --run {typed(folder)}; or choose another folder with "
+            "--run",
         )
     what = ", ".join(differing[:4])
     raise UsageError(
         f"{folder} holds a run that differs in {what}",
         "choose another folder with --run; its weights are a start there: hwnas train --init "
-        f"{folder}",
+        f"{typed(folder)}",
     )
 
 

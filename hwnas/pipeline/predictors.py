@@ -257,7 +257,7 @@ def latency_predictor(
         )
     raise HwnasError(
         f"{run.folder}: has no {target} predictor",
-        f"put profiles into {run.folder}/profiles, then hwnas fit --run {run.folder}",
+        f"put profiles into {run.folder}/profiles, then hwnas fit --run {run.typed}",
     )
 
 
@@ -323,4 +323,4 @@ def _possible(prediction: Prediction, target: str) -> Prediction:
 
 
 def _fit_it(run: Run) -> str:
-    return f"hwnas fit --run {run.folder}"
+    return f"hwnas fit --run {run.typed}"

@@ -24,6 +24,7 @@ from hwnas.io import (
     write_json,
     write_tensors,
 )
+from hwnas.io.paths import typed
 from hwnas.spaces import Space, space
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Run:
     origin: Mapping[str, Any]
     versions: Mapping[str, str]
     host: Mapping[str, Any]
+
+    @property
+    def typed(self) -> str:
+        """The folder as it is typed in a command."""
+        return typed(self.folder)
 
 
 def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
@@ -106,7 +112,7 @@ def _where_runs_are(folder: Path) -> str:
         found = sorted(path.parent for path in place.glob(f"*/{RUN_FILE}"))
         if found:
             return f"runs are there: {', '.join(map(str, found[:3]))}"
-    return f"hwnas train RECIPE --run {folder} makes one"
+    return f"hwnas train RECIPE --run {typed(folder)} makes one"
 
 
 def find_run(folder: Path | str | None = None, *, here: Path = Path()) -> Run:
@@ -129,7 +135,7 @@ def only_run(here: Path = Path()) -> Run | None:
     if len(found) > 1:
         raise UsageError(
             f"{len(found)} runs in {here / RUNS_FOLDER}: {', '.join(map(str, found))}",
-            f"say which: --run {found[0]}",
+            f"say which: --run {typed(found[0])}",
         )
     return open_run(found[0]) if found else None
 

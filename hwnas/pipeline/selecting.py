@@ -132,7 +132,7 @@ def _answer(run: Run, front: Front, latency: str | None) -> Answer:
                 return answer
         raise UsageError(
             f"{run.folder} has no answer for latency {latency}; there is one for: {known}",
-            f"hwnas search --run {run.folder} --latency {latency}",
+            f"hwnas search --run {run.typed} --latency {latency}",
         )
     if len(front.answers) != 1:
         raise UsageError(

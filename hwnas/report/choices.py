@@ -1,6 +1,5 @@
 """A choice of a front in words: its values, its genes by stage, the command that exports it."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +36,7 @@ def facts_of(choice: Choice, measured: Mapping[str, float] = _NONE) -> tuple[Fac
 
 def export_command(run: Run, choice: Choice) -> str:
     """Return the command that cuts a choice out of the supernet and writes it as ONNX."""
-    return f"hwnas export --run {shlex.quote(str(run.folder))} --arch {short(choice.digest)}"
+    return f"hwnas export --run {run.typed} --arch {short(choice.digest)}"
 
 
 def measured_of(verified: Sequence[Verified]) -> dict[str, Mapping[str, float]]:

@@ -1,7 +1,9 @@
 """The first sections of the page: what to take, and the front it was taken from."""
 
 from collections.abc import Sequence
+from math import comb
 
+from hwnas.export.validate_accuracy import wilson
 from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
@@ -23,7 +25,6 @@ from hwnas.report.view import ACCURACY, MACS, View, axes_of, budget_words, view_
 from hwnas.report.words import (
     DASH,
     MINUS,
-    digits,
     interval,
     listed,
     plural,
@@ -33,6 +34,7 @@ from hwnas.report.words import (
 
 RECOMMENDATION, FRONT = "recommendation", "front"
 _MOST_COMPARED = 3
+_UNLIKELY = 0.01
 _EQUAL = 0.0005  # of accuracy: what no evaluation can tell apart
 _AS_GOOD = "±0"
 
@@ -41,13 +43,12 @@ def recommendation(material: Material) -> Section:
     """Return what the run recommends, one card for each budget."""
     title = "Recommendation"
     front = material.front
-    folder = material.run.folder
     if front is None:
         return Section(
             anchor=RECOMMENDATION,
             title=title,
             missing="Nothing has been searched yet.",
-            command=f"hwnas search --run {folder} --latency 25ms",
+            command=f"hwnas search --run {material.run.typed} --latency 25ms",
         )
     alike: dict[int, list[Answer]] = {}
     for answer in front.answers:
@@ -57,8 +58,28 @@ def recommendation(material: Material) -> Section:
     if alike:
         cards = tuple(_card(material, front, index, found) for index, found in alike.items())
         blocks.append(Cards(cards=cards))
+        blocks += _counted(material, front)
     blocks += [Paragraph(text=_nothing(answer)) for answer in front.answers if _empty(answer)]
     return Section(anchor=RECOMMENDATION, title=title, blocks=tuple(blocks))
+
+
+def _counted(material: Material, front: Front) -> list[Block]:
+    """Return what accuracies on so many images are worth."""
+    if not material.heldout_images or ACCURACY not in front.choices[0].predicted:
+        return []
+    known = measured_of(material.verified)
+    best = max(
+        known.get(choice.digest, {}).get(ACCURACY, choice.predicted[ACCURACY].mean)
+        for choice in _best(front)
+    )
+    number = material.heldout_images
+    low, high = wilson(round(best * number), number)
+    text = (
+        f"Accuracies are shares of {plural(number, 'held-out image')}, on which the subnets were "
+        f"chosen, too: {quantity(ACCURACY, best)} of so many means "
+        f"{interval(ACCURACY, low, high)} on others like them (95\u00a0% interval)."
+    )
+    return [Paragraph(text=text, look="small")]
 
 
 def headline(front: Front | None, verified: Sequence[Verified] = ()) -> str:
@@ -109,7 +130,7 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
             anchor=FRONT,
             title="The front",
             missing="There is no front of accuracy and latency yet.",
-            command=f"hwnas search --run {material.run.folder} --latency 25ms",
+            command=f"hwnas search --run {material.run.typed} --latency 25ms",
         ), []
     blocks: list[Block] = []
     shown: dict[int, None] = {}
@@ -189,9 +210,35 @@ def _sentences(view: View, front: Front) -> str:
         text += _against(view)
     if view.delivered:
         text += f"Diamonds are {plural(len(view.delivered), 'subnet')} built and measured. "
+        text += _missed(view)
     if view.left_out:
         text += f"{plural(view.left_out, 'subnet')} in between are not drawn. "
     return text.strip()
+
+
+def _missed(view: View) -> str:
+    """Return that too few of the measured points lie in their intervals, if that is no chance."""
+    pairs = [(found, found.spot) for found in view.delivered if found.spot is not None]
+    inside = {
+        ACCURACY: sum(spot.y.low <= found.y <= spot.y.high for found, spot in pairs),
+        what(view.x_name): sum(spot.x.low <= found.x <= spot.x.high for found, spot in pairs),
+    }
+    worse = [
+        f"the {name} of {kept or 'none'}"
+        for name, kept in inside.items()
+        if _chance_of_so_few(kept, len(pairs)) < _UNLIKELY
+    ]
+    if not worse:
+        return ""
+    return (
+        f"Of the {len(pairs)} that were predicted, {listed(worse)} came out in the 90\u00a0% "
+        "interval: go by what was measured, not by the front. "
+    )
+
+
+def _chance_of_so_few(kept: int, tried: int) -> float:
+    """Return how likely at most so many of independent 90 % intervals hold."""
+    return sum(comb(tried, k) * 0.9**k * 0.1 ** (tried - k) for k in range(kept + 1))
 
 
 def _against(view: View) -> str:
@@ -219,7 +266,7 @@ def _against(view: View) -> str:
 def _gain(gain: float) -> str:
     if abs(gain) < _EQUAL:
         return _AS_GOOD
-    return f"{'+' if gain > 0 else MINUS}{digits(abs(100 * gain), 2)}"
+    return f"{'+' if gain > 0 else MINUS}{abs(100 * gain):.1f}"
 
 
 def _compared(baseline: Baseline) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import FormatError
 from hwnas.io import read_journal
+from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.evaluations import StoredEvaluation, read_evaluations
 from hwnas.pipeline.explanations import Explained, read_explanations
 from hwnas.pipeline.fronts import FOLDER as SEARCH_FOLDER
@@ -39,6 +40,13 @@ class Material:
     explanations: tuple[Explained, ...]
     manifests: tuple[tuple[str, "Manifest"], ...]
     profiles: tuple[tuple[str, Profile], ...]
+    heldout_images: int
+
+    @property
+    def data(self) -> str:
+        """What it was trained on: the name of the data, else that of the folder of images."""
+        said = self.recipe.get("data", {})
+        return str(said.get("name") or Path(said.get("path") or "").name)
 
 
 def gather(folder: Path) -> Material:
@@ -58,6 +66,7 @@ def gather(folder: Path) -> Material:
         events=_events(run.folder / _EVENTS_FILE),
         explanations=tuple(read_explanations(run.folder)),
         manifests=_manifests(run.folder / "artifacts"),
+        heldout_images=_heldout_images(run.folder / ACCURACIES_FILE),
         profiles=tuple(
             (path.name, read_profile(path))
             for path in sorted((run.folder / "profiles").glob("*.jsonl"))
@@ -67,6 +76,12 @@ def gather(folder: Path) -> Material:
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
     return tuple(read_journal(path)) if path.is_file() else ()
+
+
+def _heldout_images(path: Path) -> int:
+    """Return on how many images accuracies were measured; 0 where none was."""
+    counts = [line["images"] for line in _events(path) if isinstance(line.get("images"), int)]
+    return counts[-1] if counts else 0
 
 
 def _recipe(path: Path) -> Mapping[str, Any]:

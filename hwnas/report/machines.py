@@ -44,7 +44,7 @@ def section(material: Material) -> Section:
         anchor=ANCHOR,
         title=TITLE,
         blocks=tuple(blocks),
-        command="" if material.profiles else f"hwnas profile --run {material.run.folder}",
+        command="" if material.profiles else f"hwnas profile --run {material.run.typed}",
     )
 
 
@@ -122,14 +122,12 @@ def _meaning(profiles: Sequence[tuple[str, Profile]]) -> str:
 
 
 def _record(material: Material) -> Table:
-    run, recipe = material.run, material.recipe
+    run = material.run
     options = ", ".join(f"{name} {value}" for name, value in sorted(run.options.items()))
     lines = [("space", f"{run.space} ({options})" if options else run.space)]
-    data = recipe.get("data", {})
-    if data.get("name"):
-        held = data.get("heldout")
-        part = f", {held:g} held out for accuracies" if isinstance(held, int | float) else ""
-        lines.append(("data", f"{data['name']}{part}"))
+    if material.data:
+        held = material.recipe.get("data", {}).get("heldout")
+        lines.append(("data", f"{material.data}{_held_out(held)}"))
     if material.step is not None:
         lines.append(("supernet", f"after {plural(material.step, 'step')} ({run.status})"))
     lines.append(("weights from", _origin(material)))
@@ -149,6 +147,13 @@ def _record(material: Material) -> Table:
         rows=tuple(lines),
         caption="The record of the run.",
     )
+
+
+def _held_out(wanted: object) -> str:
+    """Return how much of the training images serves the search, a share or a count."""
+    if not isinstance(wanted, int | float):
+        return ""
+    return f", {percent(wanted, 0) if wanted < 1 else f'{wanted:g}'} held out for accuracies"
 
 
 def _origin(material: Material) -> str:

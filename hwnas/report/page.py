@@ -73,12 +73,11 @@ def _name(material: Material) -> str:
 
 
 def _over(material: Material) -> list[str]:
-    data = material.recipe.get("data", {}).get("name")
     return [
         "hwnas report",
         _name(material),
         f"space {material.run.space}",
-        *([str(data)] if data else []),
+        *([material.data] if material.data else []),
     ]
 
 

@@ -30,7 +30,7 @@ def section(material: Material) -> Section:
             anchor=ANCHOR,
             title=TITLE,
             missing="No predictor has been fitted yet.",
-            command=f"hwnas fit --run {material.run.folder}",
+            command=f"hwnas fit --run {material.run.typed}",
         )
     blocks: list[Block] = []
     if any(evaluation.scores is not None for evaluation in material.evaluations):

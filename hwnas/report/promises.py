@@ -23,13 +23,12 @@ _CHANGE, _STAR = "promised → measured", "★"
 
 def section(material: Material) -> Section:
     """Return how promises were kept, for verified choices and for exported models."""
-    folder = material.run.folder
     if not material.verified and not material.manifests:
         return Section(
             anchor=ANCHOR,
             title=TITLE,
             missing="No subnet has been built and measured yet.",
-            command=f"hwnas search --run {folder} --latency 25ms --verify 5",
+            command=f"hwnas search --run {material.run.typed} --latency 25ms --verify 5",
         )
     blocks: list[Block] = []
     latest = _latest(material.verified)

@@ -22,7 +22,7 @@ def section(material: Material) -> Section:
             anchor=ANCHOR,
             title=TITLE,
             missing="No subnet was looked into block by block yet.",
-            command=f"hwnas profile --run {material.run.folder} --explain {_wanted(material)}",
+            command=f"hwnas profile --run {material.run.typed} --explain {_wanted(material)}",
         )
     blocks: list[Block] = []
     for explained in _first(material):

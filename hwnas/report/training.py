@@ -30,7 +30,7 @@ def section(material: Material) -> Section:
             anchor=ANCHOR,
             title=TITLE,
             missing="There are no training events: the supernet's weights were not trained here.",
-            command=f"hwnas train RECIPE --run {material.run.folder}",
+            command=f"hwnas train RECIPE --run {material.run.typed}",
         )
     losses = _losses(material.events)
     accuracies = _accuracies(material.events)
@@ -70,14 +70,13 @@ def section(material: Material) -> Section:
 
 
 def _about(material: Material, losses: Series) -> str:
-    recipe = material.recipe
     steps = max((int(event.get("step", 0)) for event in material.events), default=0)
-    data, epochs = recipe.get("data", {}), recipe.get("schedule", {}).get("epochs")
+    epochs = material.recipe.get("schedule", {}).get("epochs")
     text = f"{plural(steps, 'step')}"
     if epochs is not None:
         text += f" in {plural(int(epochs), 'epoch')}"
-    if data.get("name"):
-        text += f" on {data['name']}"
+    if material.data:
+        text += f" on {material.data}"
     roles = [role for role in losses if role]
     if len(roles) > 1:
         text += f"; each step trains the {listed(roles)} subnets"

@@ -18,7 +18,8 @@ def digits(value: float, significant: int = 3) -> str:
         return "0"
     text = f"{value:.{significant}g}"
     if "e" in text:
-        text = f"{float(text):.0f}" if abs(value) >= 1 else f"{value:.6f}".rstrip("0")
+        decimals = significant - 1 - int(text.partition("e")[2])
+        text = f"{float(text):,.0f}" if abs(value) >= 1 else f"{value:.{decimals}f}"
     elif "." not in text and len(text.lstrip("-")) < significant:
         text += "." + "0" * (significant - len(text.lstrip("-")))
     elif "." in text:

@@ -4,6 +4,7 @@ Only names are read at first, and the beginnings of a sample of files: a folder 
 opens in seconds. What that leaves unseen is found by `verify`, or named when it is met.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from hwnas.training.headers import Header, described
 from hwnas.training.split import split
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"})
+_ENDINGS = " ".join(sorted(EXTENSIONS))
 TRAIN_NAMES = ("train", "training")
 VAL_NAMES = ("val", "valid", "validation")
 TEST_NAMES = ("test", "testing")
@@ -168,7 +170,7 @@ def _scan(
         if not found:
             raise UsageError(
                 f"class {name!r} has no image in {root / name}",
-                "accepted file names end in " + " ".join(sorted(EXTENSIONS)),
+                f"remove the folder if it is no class; accepted file names end in {_ENDINGS}",
             )
         files.extend(found)
         labels.extend([label] * len(found))
@@ -177,6 +179,22 @@ def _scan(
         notes.append(f"{root}: ignored {_count(ignored, 'file')} not named as images ({shown})")
     images = FileImages(root=root, names=np.array(files), channels=channels)
     return order, Part(name="train", images=images, labels=np.array(labels, dtype=np.int64))
+
+
+def contents(root: Path, *, without: Sequence[str] = (), sizes: bool = False) -> str:
+    """Return a digest of the names of all files below a folder, and of their sizes if wanted.
+
+    `without`: folders in it that do not count. Sizes cost a look at every file.
+    """
+    found = hashlib.sha256()
+    for here, subfolders, names in os.walk(root, followlinks=True):
+        top = os.path.samefile(here, root)
+        subfolders[:] = sorted(n for n in subfolders if n[0] != "." and not (top and n in without))
+        for name in sorted(name for name in names if name[0] != "."):
+            path = os.path.join(here, name)
+            size = os.path.getsize(path) if sizes and os.path.exists(path) else ""
+            found.update(os.fsencode(f"{os.path.relpath(path, root)}\0{size}\0"))
+    return found.hexdigest()
 
 
 def _way_out(root: Path, names: Sequence[str], loose: Sequence[str]) -> str:

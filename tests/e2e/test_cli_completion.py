@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 import click
 import pytest
 
-from hwnas.cli.completing import SHELLS, Known
+from hwnas.cli.completing import SHELLS, Known, script
 from hwnas.cli.main import hwnas, main
 from hwnas.cli.verbs import VERBS, Verb
 from hwnas.pipeline.config import recipe_names
@@ -128,6 +128,13 @@ def test_scripts_are_printed(hwnas: Hwnas, shell: str) -> None:
     told = hwnas("completion", shell, "--json")
     assert json.loads(told.stdout)["script"].strip() == child.stdout.strip()
     assert f"hwnas completion {shell}" in told.stderr
+
+
+def test_scripts_work_where_those_of_click_do_not() -> None:
+    assert 'string split --max 1 ","' in script("fish")  # descriptions have commas
+    first, second, *_ = script("zsh").lstrip().splitlines()
+    assert first == "#compdef hwnas"  # what makes it loadable from a folder of completions
+    assert second.endswith("|| { autoload -Uz compinit && compinit }")
 
 
 def test_the_shell_is_found_or_asked_for(

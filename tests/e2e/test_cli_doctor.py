@@ -55,6 +55,9 @@ def test_runtimes_have_run_a_model(document: dict[str, object]) -> None:
         assert runtimes[name]["works"]
         assert runtimes[name]["tried"]
     assert not runtimes["torch-compiled"]["tried"]
+    assert runtimes["onnxruntime"]["hint"] == "pip install onnxruntime"
+    for name in ("onnxruntime-cuda", "onnxruntime-tensorrt"):
+        assert "pip uninstall -y onnxruntime; pip install onnxruntime-gpu" in runtimes[name]["hint"]
     for runtime in runtimes.values():
         assert runtime["works"] == (runtime["problem"] is None)
         assert runtime["hint"]

@@ -13,6 +13,7 @@ from hwnas.errors import HwnasError, UsageError
 from hwnas.training import folders
 from hwnas.training.augment import Augmentation
 from hwnas.training.data import DataSettings, load_data
+from hwnas.training.datasets import FileImages
 from hwnas.training.loader import Piece, _Seeded, evaluation_batches, training_batches
 
 COLOURS = {"cat": (200, 30, 30), "dog": (30, 200, 30), "eel": (30, 30, 200)}
@@ -335,16 +336,11 @@ def test_names_of_any_bytes_and_kinds_of_pixels_are_read(tmp_path):
 def test_pixels_of_unknown_range_are_refused(tmp_path):
     write_images(tmp_path, 4)
     Image.fromarray(np.zeros((5, 5), np.float32)).save(tmp_path / "cat" / "0.tiff")
-    data = load_data(settings(tmp_path))
-    parts = [data.train, data.heldout]
-    part, index = next(
-        (part, index)
-        for part in parts
-        for index in range(len(part))
-        if part.images.path(index).suffix == ".tiff"
-    )
+    with pytest.raises(HwnasError, match=r"0\.tiff \(it has 32 bits per pixel"):
+        load_data(settings(tmp_path))
+    unseen = FileImages(root=tmp_path, names=np.array([b"cat/0.tiff"]), channels=3)
     with pytest.raises(HwnasError, match=r"0\.tiff: it has 32 bits per pixel"):
-        part.images.read(index)
+        unseen.read(0)
 
 
 # --- data sets of timm

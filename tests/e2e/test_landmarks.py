@@ -18,12 +18,13 @@ from hwnas.errors import FormatError, UsageError
 from hwnas.io import Journal, read_journal
 from hwnas.pipeline import landmark_measuring
 from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.deployments import Deployment
 from hwnas.pipeline.fronts import latest_front, write_front
 from hwnas.pipeline.landmark_measuring import way_here
 from hwnas.pipeline.landmarks import Landmark, add_landmark, landmarks_path, read_landmarks
 from hwnas.pipeline.rundir import open_run
-from hwnas.pipeline.stages import Stage, stages_of
+from hwnas.pipeline.stages import Stage
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import Settings
 from hwnas.report.gather import gather

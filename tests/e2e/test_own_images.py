@@ -13,9 +13,11 @@ from sklearn.datasets import load_digits
 from hwnas.errors import UsageError
 from hwnas.export.validate_accuracy import open_examples
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.origins import origin_in
 from hwnas.pipeline.rundir import create_run, open_run
-from hwnas.pipeline.stages import stages_of
+from hwnas.profiling.locks import device_lock
+from hwnas.profiling.machine import device
 from hwnas.spaces import space
 
 HWNAS = (sys.executable, "-m", "hwnas")
@@ -112,6 +114,54 @@ def test_from_a_folder_to_a_plan_with_one_command(tmp_path: Path) -> None:
          "--set", "optimiser.batch_size=8"]
     ]  # fmt: skip
     assert not (tmp_path / "x").exists()
+
+
+def test_a_training_of_few_steps_is_timed_while_another_profiler_measures(tmp_path: Path) -> None:
+    images(tmp_path / "images")
+    short = ("--set", "schedule.epochs=1", "--set", "schedule.warmup_epochs=0")
+    with device_lock(device().fingerprint):
+        done = planned(tmp_path, "--set", "data.heldout=8", *short)  # a single step
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["stages"][0]["seconds"] > 0
+
+
+def bindings(root: Path, *given: str) -> dict[str, str]:
+    recipe = read_recipe("own-images", [f"data.path={root}", *given])
+    return {s.name: s.binding for s in stages_of(recipe, "own-images", root.parent / "run")}
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in after if after[name] != before[name]}
+
+
+def test_other_images_bind_the_stages_that_read_them(tmp_path: Path) -> None:
+    images(tmp_path / "images" / "train")
+    test = images(tmp_path / "images" / "test")
+    begun = bindings(tmp_path / "images")
+    (tmp_path / "images" / "train" / ".cache").mkdir()
+    assert bindings(tmp_path / "images", "data.workers=1") == begun
+    (test / "digit 0" / "0.png").write_bytes((test / "digit 1" / "1.png").read_bytes() + b"more")
+    tested = bindings(tmp_path / "images")
+    assert changed(begun, tested) == {"validate"}
+    assert changed(begun, bindings(tmp_path / "images", "deploy.min_accuracy=0.5")) == {"validate"}
+    train = tmp_path / "images" / "train"
+    (train / "digit 0" / "3.png").rename(train / "digit 1" / "new.png")
+    assert changed(tested, bindings(tmp_path / "images")) == {"train"}
+
+
+def test_a_single_folder_is_trained_and_tested_on(tmp_path: Path) -> None:
+    folder = images(tmp_path / "images")
+    begun = bindings(folder, "data.test=0.2")
+    (folder / "digit 0" / "0.png").unlink()
+    assert changed(begun, bindings(folder, "data.test=0.2")) == {"train", "validate"}
+
+
+def test_a_class_folder_without_images_may_be_none(tmp_path: Path) -> None:
+    (images(tmp_path / "images") / "__MACOSX").mkdir()
+    done = planned(tmp_path)
+    assert done.returncode == 2
+    assert "class '__MACOSX' has no image" in done.stderr
+    assert "hint: remove the folder if it is no class" in done.stderr
 
 
 def test_what_would_fail_at_the_end_is_told_before_the_training_and_once(tmp_path: Path) -> None:

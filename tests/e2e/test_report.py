@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import time
 from dataclasses import replace
@@ -163,6 +164,36 @@ def test_every_choice_can_be_picked(finished: Path, tmp_path: Path) -> None:
     assert data["first"] == front.answers[0].recommended
 
 
+def test_measurements_that_belie_the_front_are_told_with_it(copied: Path, tmp_path: Path) -> None:
+    assert "go by what was measured" not in page_of(copied, tmp_path)[0].sections["front"]
+    verified = copied / "search" / "verified.jsonl"
+    lines = [json.loads(line) for line in verified.read_text().splitlines()]
+    for line in lines:
+        if "measured" in line:
+            line["measured"]["accuracy"] -= 0.1
+    verified.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = page_of(copied, tmp_path)[0].sections["front"]
+    assert "Of the 6 that were predicted, the accuracy of none came out in" in " ".join(
+        text.split()
+    )
+
+
+def test_accuracies_say_of_how_many_images_they_are(copied: Path, tmp_path: Path) -> None:
+    page, _ = page_of(copied, tmp_path)
+    text = page.sections["recommendation"].replace("\u00a0", " ")
+    shown = re.search(
+        r"shares of 8,000 held-out images.*: ([\d.]+) % of .* ([\d.]+)–([\d.]+) %", text
+    )
+    assert shown is not None
+    best, low, high = map(float, shown.groups())
+    assert low < best < high
+    assert high - low == pytest.approx(
+        2 * 196 * (best / 100 * (1 - best / 100) / 8000) ** 0.5, abs=0.15
+    )
+    (copied / "accuracies.jsonl").unlink()
+    assert "shares of" not in page_of(copied, tmp_path)[0].sections["recommendation"]
+
+
 def test_sentences_hold_the_figures(finished: Path, tmp_path: Path) -> None:
     page, _ = page_of(finished, tmp_path)
     front = latest_front(open_run(finished))
@@ -192,6 +223,14 @@ def test_nothing_is_loaded_from_anywhere(finished: Path, tmp_path: Path) -> None
     (policy,) = (str(a["content"]) for a in page.all("meta") if "http-equiv" in a)
     assert policy.startswith("default-src 'none'")
     assert len(html.encode()) < 400_000
+
+
+def test_a_folder_of_images_is_named_as_data(copied: Path, tmp_path: Path) -> None:
+    (copied / "config.toml").write_text('[data]\npath = "../../my images"\nheldout = 0.2\n')
+    page, html = page_of(copied, tmp_path)
+    assert "space nano · my images" in html
+    assert "steps on my images;" in " ".join(page.sections["training"].split())
+    assert "my images, 20\u00a0% held out for accuracies" in page.sections["measuring"]
 
 
 def test_hostile_names_stay_text(copied: Path, tmp_path: Path) -> None:
@@ -227,7 +266,7 @@ def test_equal_runs_have_equal_pages(finished: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_run_says_what_to_type(tmp_path: Path) -> None:
-    folder = tmp_path / "fresh"
+    folder = tmp_path / "just begun"
     create_run(folder, of=hwnas.space("nano", channels=1), origin={"recipe": "x", "start": ""})
     page, _ = page_of(folder, tmp_path)
     assert page.missing == set(SECTIONS) - {"measuring"}
@@ -240,7 +279,7 @@ def test_an_empty_run_says_what_to_type(tmp_path: Path) -> None:
         "measuring": "hwnas profile --run",
     }.items():
         assert command in page.sections[section]
-        assert str(folder) in page.sections[section]
+        assert f"--run {shlex.quote(str(folder))}" in page.sections[section]
 
 
 @pytest.mark.parametrize(

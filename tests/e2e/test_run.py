@@ -1,11 +1,17 @@
 """`hwnas run` from a recipe to validated models and a report, on few images."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import PIPE, CompletedProcess, Popen
 
 import pytest
+
+import hwnas.cli.run as verb
+from hwnas.cli.main import main
 
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
@@ -13,6 +19,43 @@ SHORT = [
     "deploy.verify=1", 'deploy.latency=["60%"]',
 ]  # fmt: skip
 STAGES = ["train", "profile", "fit", "search", "export", "validate", "explain", "report"]
+
+
+def test_ctrl_c_ends_the_demo_in_one_line(root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, root / "examples" / "demo.py", tmp_path / "demo"]
+    with Popen(command, stderr=PIPE, stdout=PIPE, text=True, start_new_session=True) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        assert demo.stdout.readline().startswith("demo: with ")
+        assert demo.stderr.readline() == "finding out how long it will take here\n"
+        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert told == "error: interrupted; the same command goes on from what is on disk\n"
+
+
+@pytest.mark.parametrize("unknown", [None, "search"])
+def test_what_was_done_before_is_not_timed_again(
+    tmp_path: Path, monkeypatch, capsys, unknown: str | None
+) -> None:
+    before = {name: {"fingerprint": "", "seconds": 30.0, "wrote": {}} for name in STAGES}
+    if unknown is not None:
+        del before[unknown]
+    document = {"schema": "hwnas/stages", "version": 1, "stages": before}
+    (tmp_path / "stages.json").write_text(json.dumps(document))
+    timed: list[bool] = []
+
+    def estimates(*_: object) -> dict[str, float]:
+        timed.append(True)
+        return dict.fromkeys(STAGES, 60.0)
+
+    monkeypatch.setattr(verb, "_estimates", estimates)
+    monkeypatch.setattr(verb, "_launcher", lambda _: lambda command: None)
+    monkeypatch.setattr(verb, "_conclude", lambda *_: None)
+    assert main(["run", "nano-digits", "--run", str(tmp_path)]) == 0
+    assert bool(timed) == (unknown is not None)
+    wanted = "about 1:00, 8:00" if timed else "about 0:30, 4:00"
+    assert f"[1/8] train: {wanted} left in all (not done yet)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("own_lock")

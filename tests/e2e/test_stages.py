@@ -1,5 +1,6 @@
 """Which stages of `hwnas run` are due, with stages that only write files."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import pytest
 
 from hwnas.errors import FormatError, HwnasError, UsageError
 from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.stages import (
     STAGES_FILE,
     Command,
     Stage,
+    fingerprint,
     plan,
+    read_done,
     run_stages,
-    stages_of,
 )
 
 STAGES = [
@@ -68,6 +71,7 @@ def test_a_stage_that_fails_when_it_is_done_again_is_due(tmp_path: Path) -> None
     with pytest.raises(HwnasError, match="disk full"):
         done(tmp_path, start="two", fails_at="c")
     assert due(tmp_path) == ["two", "three"]
+    assert set(read_done(tmp_path)) == {"one", "two", "three"}  # how long they took is known
 
 
 def test_what_reads_a_changed_file_is_done_again(tmp_path: Path) -> None:
@@ -127,6 +131,21 @@ def test_patience_changes_nothing_and_words_only_without_a_binding(tmp_path: Pat
     assert due(tmp_path, forced) == []
 
 
+def test_from_another_folder_nothing_has_changed(tmp_path: Path, monkeypatch) -> None:
+    recipe = tmp_path / "my.toml"
+    recipe.write_text('[data]\npath = "images"\n[deploy]\nmodels = 8\n')
+    for part in "train", "test":
+        (tmp_path / "images" / part / "bags").mkdir(parents=True)
+    (tmp_path / "runs").mkdir()
+    seen = []
+    for here, run in (".", "runs/a"), ("runs", "a"), ("runs", "../runs/a"):
+        monkeypatch.chdir(tmp_path / here)
+        source = os.path.relpath(recipe)
+        stages = stages_of(read_recipe(source), source, Path(run))
+        seen.append([fingerprint(stage, Path(run)) for stage in stages])
+    assert seen[0] == seen[1] == seen[2]
+
+
 def test_what_reads_nothing_of_a_due_stage_is_not_planned(tmp_path: Path) -> None:
     done(tmp_path)
     apart = Stage(name="apart", commands=(("write", "e"),), writes=("e",))
@@ -151,6 +170,20 @@ def test_only_what_follows_a_changed_budget_is_due(tmp_path: Path) -> None:
     again = stages_of(read_recipe("nano-digits", changed), "other.toml", tmp_path,
                       assignments=changed, force=True)[:4]  # fmt: skip
     assert due(tmp_path, again) == ["search"]
+
+
+def test_the_report_follows_a_verdict(tmp_path: Path) -> None:
+    def stages(*changed: str) -> list[Stage]:
+        recipe = read_recipe("nano-digits", changed)
+        every = stages_of(recipe, "nano-digits", tmp_path, assignments=changed)
+        return [stage for stage in every if stage.name in {"validate", "report"}]
+
+    (tmp_path / "artifacts" / "family" / "x").mkdir(parents=True)
+    (tmp_path / "report.html").write_text("a page")
+    (tmp_path / "artifacts" / "family" / "x" / "verdict.json").write_text("a verdict")
+    run_stages(stages(), tmp_path, launch=lambda command: None, tell=lambda step: None)
+    assert due(tmp_path, stages()) == []
+    assert due(tmp_path, stages("deploy.min_accuracy=0.5")) == ["validate", "report"]
 
 
 def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What `hwnas fit` says of predictors that rank poorly."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -29,13 +30,13 @@ def fitted(target: str, kendall: float | None) -> Fitted:
 
 
 def test_poor_ranking_is_explained_with_what_to_type() -> None:
-    told = advice(fitted("accuracy", 0.49), run="runs/a")
+    told = advice(fitted("accuracy", 0.49), run=Path("runs/a"))
     assert told is not None
     what, remedy = told
     assert "the better one 74 times in 100" in what
     assert "hwnas fit --run runs/a -n 80" in remedy
     assert "schedule.epochs" in remedy
-    told = advice(fitted("latency_ms", 0.1), run="runs/a")
+    told = advice(fitted("latency_ms", 0.1), run=Path("runs/a"))
     assert told is not None
     assert "hwnas profile --run runs/a -n 80" in told[1]
     told = advice(fitted("latency_ms", 0.1), run=None)

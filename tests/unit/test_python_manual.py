@@ -13,7 +13,7 @@ from hwnas.cli.verbs import VERBS
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 ROW = re.compile(r"^\|([^|]*)\| `([\w.]+)\.(\w+)\(([^)]*)\)` \| `([^`]+)` \|$", re.MULTILINE)
 ROWS = ROW.findall(MANUAL.read_text())
-WITHOUT = {"run", "show", "doctor", "completion"}  # what they do is printing, or typing commands
+WITHOUT = {"show", "completion"}  # what they do is printing
 
 
 def mistakes(module: str, name: str, arguments: str, returned: str) -> list[str]:
@@ -22,7 +22,7 @@ def mistakes(module: str, name: str, arguments: str, returned: str) -> list[str]
     annotation = str(signature.return_annotation)
     types = re.findall(r"\w+", returned)
     return [
-        *(f"no argument {word}" for word in arguments.split(", ")
+        *(f"no argument {word}" for word in filter(None, arguments.split(", "))
           if word not in signature.parameters),
         *(f"returns {annotation}" for word in types if word not in annotation),
     ]  # fmt: skip

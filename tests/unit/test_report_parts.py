@@ -17,7 +17,17 @@ from hwnas.report.scales import scale_for, tick_labels
 from hwnas.report.training import smoothed, thinned
 from hwnas.report.view import MOST_SPOTS, Spot, budget_words, limits_in, limits_of
 from hwnas.report.view import thinned as thinned_spots
-from hwnas.report.words import count, interval, listed, milliseconds, percent, plural, quantity
+from hwnas.report.words import (
+    MINUS,
+    count,
+    digits,
+    interval,
+    listed,
+    milliseconds,
+    percent,
+    plural,
+    quantity,
+)
 
 FINITE = st.floats(1e-3, 1e6, allow_nan=False)
 
@@ -92,6 +102,9 @@ def test_a_label_with_room_stands_beside_its_mark() -> None:
 
 
 def test_values_have_few_digits_and_a_unit_that_does_not_wrap() -> None:
+    assert digits(52_816.0) == "52,800"
+    assert digits(4.2e-7) == "0.000000420"
+    assert digits(-9e-5, 1) == f"{MINUS}0.00009"
     assert milliseconds(4.6132) == "4.61\u00a0ms"
     assert milliseconds(0.04) == "0.0400\u00a0ms"
     assert milliseconds(123.4) == "123\u00a0ms"

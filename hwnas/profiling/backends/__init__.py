@@ -11,11 +11,15 @@ from hwnas.profiling.backends.ort import OnnxRuntime
 from hwnas.profiling.backends.ov import OpenVino
 from hwnas.profiling.backends.pytorch import Torch
 
+# The two packages hold the same module and exclude each other.
+_WITH_GPU = "with an NVIDIA GPU: pip uninstall -y onnxruntime; pip install onnxruntime-gpu"
 BACKENDS: Mapping[str, Backend] = {
     "onnxruntime": OnnxRuntime(name="onnxruntime", provider="CPUExecutionProvider"),
-    "onnxruntime-cuda": OnnxRuntime(name="onnxruntime-cuda", provider="CUDAExecutionProvider"),
+    "onnxruntime-cuda": OnnxRuntime(
+        name="onnxruntime-cuda", provider="CUDAExecutionProvider", hint=_WITH_GPU
+    ),
     "onnxruntime-tensorrt": OnnxRuntime(
-        name="onnxruntime-tensorrt", provider="TensorrtExecutionProvider"
+        name="onnxruntime-tensorrt", provider="TensorrtExecutionProvider", hint=_WITH_GPU
     ),
     "openvino": OpenVino(),
     "torch": Torch(name="torch", compiled=False),

@@ -37,7 +37,7 @@ class OnnxRuntime:
     provider: str
     takes: Literal["onnx", "module"] = "onnx"
     precisions: tuple[str, ...] = ("fp32", "fp16", "int8_dynamic", "int8_static")
-    hint: str = "pip install onnxruntime (or onnxruntime-gpu for CUDA and TensorRT)"
+    hint: str = "pip install onnxruntime"
 
     def missing(self) -> str | None:
         """Return why it cannot be used here, None if it can."""

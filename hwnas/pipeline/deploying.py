@@ -1,0 +1,211 @@
+"""The stages of a recipe: from its images to validated models and a report.
+
+What a stage reads outside the run folder, the images, is part of what binds it.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from hwnas.errors import UsageError, unknown_name
+from hwnas.export.family import FAMILY_FILE, read_family
+from hwnas.io import digest
+from hwnas.io.paths import seen_from
+from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, read_front
+from hwnas.pipeline.origins import digest_in
+from hwnas.pipeline.stages import Command, Stage
+from hwnas.training.datasets import DataSettings
+from hwnas.training.folders import TEST_NAMES, TRAIN_NAMES, VAL_NAMES, contents
+
+AUTO = "auto"  # landmarks that cost about as much as the run's subnets
+VERDICT_FILE = "verdict.json"  # beside the model that it is about
+_RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
+            "explanations/*")  # fmt: skip
+
+
+def stages_of(
+    recipe: Recipe,
+    source: str,
+    folder: Path,
+    *,
+    assignments: Sequence[str] = (),
+    force: bool = False,
+) -> list[Stage]:
+    """Return the stages that turn a recipe into validated models in a run folder.
+
+    `force`: on a busy machine, too.
+    """
+    _check_deploy(recipe)
+    sets = tuple(part for assignment in assignments for part in ("--set", assignment))
+    train = Stage(
+        name="train",
+        commands=(("train", source, "--run", str(folder), *sets),),
+        writes=("supernet/LATEST", "events.jsonl"),
+        binding=digest([digest_in(folder, recipe), _training_images(recipe.data)]),
+    )
+    searching = _searching(recipe, folder, force=force)
+    comparing = _comparing(recipe, folder, force=force)
+    *delivering, report = _delivering(recipe, folder)
+    return [train, *searching, *delivering, *comparing, report]
+
+
+def _check_deploy(recipe: Recipe) -> None:
+    """Raise for what would only fail after the training."""
+    from hwnas.profiling.backends import backend
+
+    deploy = recipe.deploy
+    known = [name for chosen in deploy.backends for name in backend(chosen).precisions]
+    for name in deploy.precisions:
+        if name not in known:
+            raise unknown_name("precision in deploy.precisions", name, dict.fromkeys(known))
+    if deploy.min_accuracy and recipe.data.path is not None and not _may_have_test(recipe.data):
+        raise UsageError(
+            f"deploy.min_accuracy is {deploy.min_accuracy:g}, and there are no images to test on",
+            f"put some in {recipe.data.path / 'test'}/<class>/, or --set data.test=0.1 keeps a "
+            "tenth of a single folder",
+        )
+
+
+def _may_have_test(data: DataSettings) -> bool:
+    """Return whether there are images to test on; a name or a mistake in the path: not known."""
+    if data.name is not None or data.path is None or not data.path.is_dir():
+        return True
+    return _test_images(data, Path()) is not None
+
+
+def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
+    run, deploy = ("--run", str(folder)), recipe.deploy
+    forced = ("--force",) if force else ()
+    settings = (
+        "--threads", ",".join(map(str, deploy.threads)),
+        "--precision", ",".join(deploy.precisions),
+        "--backend", ",".join(deploy.backends),
+    )  # fmt: skip
+    budgets = ("--latency", ",".join(deploy.latency), "--verify", str(deploy.verify))
+    return [
+        Stage(
+            name="profile",
+            commands=(("profile", *run, "-n", str(deploy.models), *settings, *forced),),
+            writes=("profiles/*.jsonl",),
+        ),
+        Stage(
+            name="fit",
+            commands=(("fit", *run, "-n", str(deploy.accuracies)),),
+            reads=("supernet/*", "profiles/*.jsonl"),
+            writes=("predictors/*",),
+        ),
+        Stage(
+            name="search",
+            commands=(("search", *run, *budgets, *forced),),
+            reads=("supernet/*", "predictors/*"),
+            writes=("search/front.json",),
+        ),
+    ]
+
+
+def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
+    return [
+        Stage(
+            name="export",
+            commands=(("export", "--run", str(folder), "--family"),),
+            reads=("supernet/*", "search/front.json"),
+            writes=("artifacts/family/family.json",),
+        ),
+        Stage(
+            name="validate",
+            commands=partial(_validations, folder, recipe),
+            reads=("artifacts/family/**/*",),
+            writes=(f"artifacts/family/*/{VERDICT_FILE}",),
+            binding=_checked(recipe, folder),
+            gates=True,
+        ),
+        Stage(
+            name="explain",
+            commands=partial(_explanations, folder),
+            reads=("search/front.json",),
+            writes=("explanations/*.json",),
+        ),
+        Stage(
+            name="report",
+            commands=(("report", str(folder)),),
+            reads=(*_RECORDS, "artifacts/family/**/*.json"),
+            writes=("report.html",),
+        ),
+    ]
+
+
+def _comparing(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
+    """Return the stage that trains other networks, if the recipe names any."""
+    named = recipe.deploy.landmarks
+    if not named:
+        return []
+    entries = () if named == (AUTO,) else named
+    forced = ("--force",) if force else ()
+    return [
+        Stage(
+            name="landmarks",
+            commands=(("landmarks", *entries, "--run", str(folder), *forced),),
+            reads=("config.toml", "search/front.json"),
+            writes=("search/landmarks.jsonl",),
+        )
+    ]
+
+
+def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
+    """Return a command for each exported model, or for any while there are none yet."""
+    family = folder / "artifacts" / "family"
+    images, least = _test_images(recipe.data, folder), recipe.deploy.min_accuracy
+    checks = ("--data", images) if images else ()
+    if least:
+        checks = (*checks, "--min-accuracy", str(least))
+    if not (family / FAMILY_FILE).exists():
+        return (("validate", f"{family}/DIGEST/model.onnx", *checks),)
+    return tuple(
+        ("validate", str(family / member.file), *checks,
+         "--report", str((family / member.file).with_name(VERDICT_FILE)))
+        for member in read_family(family).members
+    )  # fmt: skip
+
+
+def _training_images(data: DataSettings) -> str:
+    """Return which images are trained on and held out, by their names; nothing for named data."""
+    if data.path is None or not data.path.is_dir():
+        return ""
+    parts = any((data.path / name).is_dir() for name in TRAIN_NAMES)
+    return contents(data.path, without=TEST_NAMES if parts else ())
+
+
+def _checked(recipe: Recipe, folder: Path) -> str:
+    """Return a digest of what the models are validated against."""
+    images = _test_images(recipe.data, folder)
+    if images is None or recipe.data.path is None or recipe.data.name is not None:
+        return digest([images, recipe.deploy.min_accuracy])
+    place = recipe.data.path if images == str(folder) else Path(images)
+    seen = [seen_from(folder, place), contents(place, sizes=True)]
+    return digest([seen, recipe.deploy.min_accuracy])
+
+
+def _explanations(folder: Path) -> tuple[Command, ...]:
+    """Return the command that shows where the time of the largest recommended subnet goes."""
+    front = folder / FOLDER / FRONT_FILE
+    picks: list[int] = []
+    if front.exists():
+        answers = read_front(front).answers
+        picks = [answer.recommended for answer in answers if answer.recommended is not None]
+    chosen = read_front(front).choices[picks[-1]].digest[:12] if picks else "DIGEST"
+    return (("profile", "--run", str(folder), "--explain", chosen),)
+
+
+def _test_images(data: DataSettings, folder: Path) -> str | None:
+    """Return what `hwnas validate --data` calls the images that took no part in the search.
+
+    The part of a single folder that is kept for it is known by the run.
+    """
+    if data.name is not None:
+        return data.name if "/" not in data.name else None
+    if data.path is None:
+        return None
+    parts = [data.path / name for name in (*TEST_NAMES, *VAL_NAMES)]
+    found = next((str(part) for part in parts if part.is_dir()), None)
+    return str(folder) if found is None and data.test is not None else found
