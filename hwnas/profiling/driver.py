@@ -16,6 +16,7 @@ from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
+from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
@@ -103,7 +104,7 @@ def profile_alone(
             open_bench(jobs, makers=makers, options=options, known=known, todo=todo)
         )
         writer = stack.enter_context(ProfileWriter(output, header))
-        _run_all(todo, bench, writer, progress)
+        _run_all(todo, bench, writer, progress, note)
     return Outcome(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
@@ -163,6 +164,7 @@ def _bench(
 ) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, ExitStack() as stack:
         (Path(folder) / "reference.onnx").write_bytes(reference_model())
+        footprints = stack.enter_context(Footprints(timeout_s=options.timeout_s))
         workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
         yield Bench(
             provide=provide,
@@ -172,6 +174,7 @@ def _bench(
             folder=Path(folder),
             workers=workers,
             baselines=_baselines(known, state.privilege, versions),
+            footprints=footprints if options.memory else None,
         )
 
 
@@ -180,6 +183,7 @@ def _run_all(
     bench: Bench,
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
+    note: Callable[[str], None] | None,
 ) -> None:
     start, queue, rounds = time.perf_counter(), list(todo), Rounds(todo)
     for done, job in enumerate(queue, start=1):
@@ -188,6 +192,11 @@ def _run_all(
         if keep:
             writer.add(record)
         queue += once_more
+        if once_more and note is not None:
+            note(
+                f"{len(once_more)} of {len(todo)} measurements met a memory that others used, as "
+                "was seen by the best of them, and are made once more; all are recorded"
+            )
         if progress is not None:
             elapsed = time.perf_counter() - start
             progress(
