@@ -5,13 +5,14 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 """
 
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
+from hwnas.io import write_atomic
+from hwnas.io.scratch import scratch_folder
 from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
@@ -162,8 +163,8 @@ def _bench(
     versions: dict[str, str],
     known: Profile | None,
 ) -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, ExitStack() as stack:
-        (Path(folder) / "reference.onnx").write_bytes(reference_model())
+    with scratch_folder() as folder, ExitStack() as stack:
+        write_atomic(folder / "reference.onnx", reference_model())
         footprints = stack.enter_context(Footprints(timeout_s=options.timeout_s))
         workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
         yield Bench(
@@ -171,7 +172,7 @@ def _bench(
             options=options,
             preflight=state,
             versions=versions,
-            folder=Path(folder),
+            folder=folder,
             workers=workers,
             baselines=_baselines(known, state.privilege, versions),
             footprints=footprints if options.memory else None,

@@ -7,7 +7,6 @@ is the real latency.
 
 import json
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from hwnas.errors import HwnasError
 from hwnas.io import onnxwire
+from hwnas.io.scratch import scratch_folder
 from hwnas.profiling.backends.ort import feeds_for, first_line, open_session, refusals
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
@@ -62,7 +62,7 @@ def explain(
     """
     with (
         device_lock(device().fingerprint, folder=lock_folder),
-        tempfile.TemporaryDirectory(prefix="hwnas-") as folder,
+        scratch_folder() as folder,
     ):
         session = open_session(model, threads=threads, profile_prefix=f"{folder}/profile")
         plain = open_session(model, threads=threads)

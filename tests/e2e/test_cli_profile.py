@@ -229,6 +229,11 @@ def test_explaining_adds_up(run, run_json, measured, tmp_path):
     assert "p.jsonl" in child.stderr
 
 
+def test_explaining_on_a_busy_machine_says_so(busy_machine, capsys):
+    assert command_line.main([*NANO, "--explain", "smallest"]) == 0
+    assert "caution: the cores are 93% busy" in capsys.readouterr().err
+
+
 def test_explaining_from_a_pack(run, run_json):
     run("pack", "--space", "nano", "-n", "3", "-o", "nano.pack")
     for end in ("smallest", "largest"):
