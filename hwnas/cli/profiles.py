@@ -34,13 +34,14 @@ def list_profiles(output: Output, folder: Path) -> None:
         raise UsageError(f"{folder}: is a file", f"hwnas profiles show {folder}")
     if not folder.is_dir():
         raise AbsentError(f"{folder}: no such folder", "hwnas profile --space nano -n 20")
-    documents, rows = [], []
+    documents, rows, problems = [], [], list[str]()
     for path in sorted(folder.glob("*.jsonl")):
         try:
             document = _outline(read_profile(path))
         except FormatError as error:
             documents.append({"file": str(path), "problem": error.message})
             rows.append([path.name, "unreadable", "-", "-", "-"])
+            problems.append(error.message)
             continue
         documents.append({"file": str(path), **document})
         rows.append(
@@ -48,7 +49,8 @@ def list_profiles(output: Output, folder: Path) -> None:
              ",".join(document["backends"]), str(document["records"])]
         )  # fmt: skip
     header = ["file", "device", "spaces", "backends", "records"]
-    output.result(documents, table(header, rows, right=(4,)) if rows else f"{folder}: no profiles")
+    text = table(header, rows, right=(4,)) if rows else f"{folder}: no profiles"
+    output.result(documents, "\n\n".join([text, *problems]))
 
 
 @profiles.command("show")

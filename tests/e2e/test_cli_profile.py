@@ -249,7 +249,9 @@ def test_profiles_are_listed_and_shown(run, run_json, measured):
     assert shown["device"]["name"] == device().name
     assert {record["digest"] for record in shown["records"]} >= {LARGEST.digest}
     measured.with_name("broken.jsonl").write_text("{}\n")
-    assert "unreadable" in run("profiles", "list", ".").stdout
+    listed = run("profiles", "list", ".").stdout
+    assert "unreadable" in listed
+    assert "broken.jsonl: " in listed  # and why
     assert run("profiles", "list", "nowhere", code=2).stderr.startswith("error: nowhere")
 
 
