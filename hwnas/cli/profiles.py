@@ -227,6 +227,7 @@ def _line(record: "Record") -> dict[str, Any]:
         "p99_ms": latency.p99_ms,
         "throughput_per_s": record.throughput_per_s,
         "peak_mb": record.memory.peak_mb if record.memory else None,
+        "energy_mj": record.energy_mj,
         "grade": record.grade,
         "reasons": list(record.reasons),
     }
@@ -235,16 +236,17 @@ def _line(record: "Record") -> dict[str, Any]:
 def _records_table(records: "list[Record]") -> str:
     rows = []
     for record, line in ((record, _line(record)) for record in records):
-        settings, peak = line["settings"], line["peak_mb"]
+        settings, peak, energy = line["settings"], line["peak_mb"], line["energy_mj"]
         rows.append(
             [line["digest"][:12], line["backend"], record.settings.form,
              str(settings["threads"]), str(settings["batch"]), str(settings["workers"]),
              f"{line['median_ms']:.3f}", f"{line['p90_ms']:.3f}", f"{line['p99_ms']:.3f}",
-             "-" if peak is None else f"{peak:.0f}", line["grade"], "; ".join(line["reasons"])]
+             "-" if peak is None else f"{peak:.0f}", "-" if energy is None else f"{energy:.1f}",
+             line["grade"], "; ".join(line["reasons"])]
         )  # fmt: skip
     header = ["architecture", "backend", "precision", "threads", "batch", "workers", "median",
-              "p90", "p99", "peak MB", "grade", "why"]  # fmt: skip
-    return table(header, rows, right=(3, 4, 5, 6, 7, 8, 9))
+              "p90", "p99", "peak MB", "mJ", "grade", "why"]  # fmt: skip
+    return table(header, rows, right=(3, 4, 5, 6, 7, 8, 9, 10))
 
 
 def _differences_table(documents: list[dict[str, Any]]) -> str:
