@@ -198,7 +198,10 @@ class DeviceBench:
         for (of, key), reference_ms in errand.baselines.items():
             if of == privilege:
                 first.setdefault(key, reference_ms)
-        record = self._bench.record(errand.job)
+        try:
+            record = self._bench.record(errand.job)
+        except HwnasError as error:  # the disk of this device is full; others go on
+            return Report(device=self._device, refusal=error)
         return Report(
             device=self._device,
             header=self._header,
