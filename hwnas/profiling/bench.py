@@ -31,7 +31,8 @@ def baseline_key(backend_name: str, settings: Settings) -> BaselineKey:
 class Bench:
     """Everything that a measurement needs. `provide`: by what the backends take.
 
-    Without `footprints` peak memory is not measured.
+    Without `footprints` peak memory is not measured. `written`: the model that lies in `folder`,
+    and the digest of its graph.
     """
 
     provide: Mapping[str, Provide]
@@ -42,6 +43,7 @@ class Bench:
     workers: Mapping[Pages, RemoteWorker]
     baselines: dict[BaselineKey, float]
     footprints: Footprints | None = None
+    written: tuple[bytes, str | None] = (b"", None)
     build_s: float = 0.0
     measure_s: float = 0.0
 
@@ -77,8 +79,11 @@ class Bench:
         if isinstance(made, Path):
             return {"path": str(made.resolve())}, graph_of(made.read_bytes())
         path = self.folder / "model.onnx"
-        path.write_bytes(made)
-        return {"path": str(path)}, graph_of(made)
+        if self.written[0] is not made:  # providers keep a model for its other settings
+            self.written = (b"", None)
+            path.write_bytes(made)
+            self.written = (made, graph_of(made))
+        return {"path": str(path)}, self.written[1]
 
     def _measured(self, job: Job, model: dict[str, Any]) -> Record:
         request = self._request(job, model)

@@ -55,9 +55,9 @@ class _Worker:
 
     def _measure(self, request: Request) -> dict[str, Any]:
         settings = Settings(**request["settings"])
+        before, own = cpu_times(), time.process_time()
         session = _open(request)
         reference = self._reference(request)
-        before, own = cpu_times(), time.process_time()
         with _privileged(request, settings) as held:
             latency = measure(
                 session.run,

@@ -166,3 +166,24 @@ def test_a_full_disk_is_no_fault_of_a_model(tmp_path):
     )  # fmt: skip
     with pytest.raises(HwnasError, match="no space left"):
         bench.record(grid(ARCHS)[0])
+
+
+def test_a_model_is_written_once_for_all_its_settings_and_again_after_a_failure(tmp_path):
+    models = {"0": b"first", "1": b"second"}
+    bench = Bench(
+        provide={"onnx": lambda arch, settings: models[arch["digest"]]}, options=Options(),
+        preflight=preflight([]), versions=VERSIONS, folder=tmp_path, workers={}, baselines={},
+    )  # fmt: skip
+    path = tmp_path / "model.onnx"
+    first, other, second = [*grid(ARCHS[:1], threads=(1, 2)), *grid(ARCHS[1:2])]
+    assert bench._model(first) == ({"path": str(path)}, None)
+    path.write_bytes(b"kept")
+    bench._model(other)
+    assert path.read_bytes() == b"kept"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        bench._model(second)
+    path.rmdir()
+    bench._model(first)
+    assert path.read_bytes() == b"first"
