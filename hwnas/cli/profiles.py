@@ -153,9 +153,7 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
 @verb_options
 def check(output: Output, files: tuple[Path, ...]) -> None:
     """Check that profiles are whole, agree with themselves and can be trusted."""
-    from hwnas.profiling.profiles import check_profile, read_profile
-
-    problems = {str(path): check_profile(read_profile(path)) for path in files}
+    problems = {str(path): _problems(path) for path in files}
     lines = [
         f"{path}: {'; '.join(found) if found else 'sound'}" for path, found in problems.items()
     ]
@@ -166,6 +164,17 @@ def check(output: Output, files: tuple[Path, ...]) -> None:
             f"{len(bad)} of {len(files)} profiles have problems: {', '.join(bad)}",
             "hwnas profiles show FILE --all",
         )
+
+
+def _problems(path: Path) -> list[str]:
+    from hwnas.profiling.profiles import check_profile, read_profile
+
+    try:
+        return check_profile(read_profile(path))
+    except AbsentError:
+        raise
+    except FormatError as error:  # the others are to be checked, too
+        return [error.message.removeprefix(str(path)).lstrip(":, ")]
 
 
 def _outline(profile: "Profile") -> dict[str, Any]:

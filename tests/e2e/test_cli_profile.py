@@ -311,6 +311,13 @@ def test_profiles_are_compared_merged_and_checked(run, run_json, measured, tmp_p
     child = run("profiles", "check", "p.jsonl", "wrong.jsonl", code=4)
     assert "its samples give" in child.stdout
     assert "wrong.jsonl" in child.stderr
+    (tmp_path / "damaged.jsonl").write_text(measured.read_text().replace('"wall"', '"sundial"')
+                                            .replace('"thread_cpu"', '"sundial"'))  # fmt: skip
+    child = run("profiles", "check", "damaged.jsonl", "p.jsonl", code=4)
+    first, second = child.stdout.splitlines()
+    assert first.startswith("damaged.jsonl: line 2: latency.clock: ")
+    assert second.startswith("p.jsonl: ")
+    assert "nowhere" in run("profiles", "check", "p.jsonl", "nowhere.jsonl", code=2).stderr
 
 
 def test_devices_are_compared_but_not_merged(run, run_json, measured, tmp_path):
