@@ -3,8 +3,10 @@
 Prints for each condition (pages of the memory; the best scheduling privilege and none; an idle
 machine and a load generator on another core) the spread of the median between processes, as the
 standard deviation over the mean (typical and worst model; relative: typical after dividing each
-process by what is common to its models), and the seconds per architecture, building and peak
-memory excluded.
+process by what is common to its models), and where the time went: seconds per architecture,
+building excluded and peak memory, too, unless --memory; measurements per architecture (others are
+made once more), runs that count of each, and runs that were left out because others used the
+memory.
 
     python -m benchmarks.repeatability                 stacks of convolutions, 1 to 20 ms
     python -m benchmarks.repeatability nasvit.pack     models of a pack
@@ -16,8 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import product
@@ -95,13 +96,21 @@ def measure_once(arguments: argparse.Namespace, output: Path) -> None:
     archs, provide = models(arguments.pack, arguments.models)
     privileges = ("fifo", "autogroup") if arguments.privileged else ()
     options = Options(
-        force=True, memory=False, privileges=privileges, lock_folder=output.parent,
+        force=True, memory=arguments.memory, privileges=privileges, lock_folder=output.parent,
         plan=planned(arguments.plan),
     )  # fmt: skip
-    start = time.perf_counter()
+    made = list[Record]()
     jobs = grid(archs, pages=[arguments.pages])
-    outcome = profile(jobs, provide=provide, output=output, options=options)
-    spent = {"measure_s": outcome.measure_s, "all_s": time.perf_counter() - start}
+    outcome = profile(
+        jobs, provide=provide, output=output, options=options,
+        progress=lambda step: made.append(step.record),
+    )  # fmt: skip
+    spent = {
+        "seconds": outcome.measure_s / len(jobs),
+        "sessions": len(made) / len(jobs),
+        "runs": statistics.mean(record.latency.n for record in made),
+        "left_out": statistics.mean(record.latency.contended for record in made),
+    }
     output.with_suffix(".json").write_text(json.dumps(spent))
 
 
@@ -116,19 +125,22 @@ def run_condition(
             command += [str(arguments.pack)] if arguments.pack else []
             command += ["--models", str(arguments.models), "--output", str(output)]
             command += ["--pages", pages, "--plan", arguments.plan]
+            command += ["--memory"] if arguments.memory else []
             subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
         runs = [read_profile(output).measured() for output in outputs]
         spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]
-    seconds = statistics.mean(s["measure_s"] for s in spent) / len(runs[0])
-    print(line_of(privileged, loads, runs, seconds), flush=True)
+    mean = {name: statistics.mean(one[name] for one in spent) for name in spent[0]}
+    print(line_of(privileged, loads, runs, mean), flush=True)
     if arguments.verbose:
         for records in zip(*runs, strict=True):
             medians = ", ".join(f"{record.latency.median_ms:.3f}" for record in records)
             print(f"    {arch_digest(records[0].arch)[:8]}  {spread(records):6.2%}  {medians}")
 
 
-def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seconds: float) -> str:
-    """Return the printed line of a condition."""
+def line_of(
+    privileged: bool, loads: int, runs: Sequence[Sequence[Record]], mean: Mapping[str, float]
+) -> str:
+    """Return the printed line of a condition; `mean`: per architecture or measurement."""
     spreads = [spread(records) for records in zip(*runs, strict=True)]
     medians = [record.latency.median_ms for run in runs for record in run]
     relative = statistics.median(relative_spreads(runs))
@@ -138,7 +150,8 @@ def line_of(privileged: bool, loads: int, runs: Sequence[Sequence[Record]], seco
         f"{runs[0][0].settings.pages:8} {'privilege' if privileged else 'none':9} "
         f"{first.privilege:9} {first.clock:10} "
         f"{loads:5} {statistics.median(spreads):8.2%} {max(spreads):8.2%} {relative:8.2%} "
-        f"{min(medians):7.2f}..{max(medians):<7.2f} {seconds:6.2f} "
+        f"{min(medians):7.2f}..{max(medians):<7.2f} {mean['seconds']:6.2f} "
+        f"{mean['sessions']:8.2f} {mean['runs']:5.0f} {mean['left_out']:8.0f}  "
         + " ".join(f"{grades.count(letter)}{letter}" for letter in "ABCD")
     )
 
@@ -166,6 +179,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--pages", choices=PAGES, help="only with these")
     parser.add_argument("--plan", default="", help="of measuring, such as max_s=3,target=0.005")
+    parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
+    parser.add_argument("--condition", type=int, choices=range(4), help="only this one, from 0")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--privileged", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
@@ -180,10 +195,13 @@ def main() -> None:
     print(f"{arguments.models} models, {arguments.processes} processes")
     print(
         "pages    condition privilege clock      loads  typical    worst relative      ms"
-        "             s/arch  grades"
+        "             s/arch sessions  runs left out  grades"
     )
     chosen_pages = [one_of_pages(arguments.pages)] if arguments.pages else PAGES
-    for pages, privileged, loads in product(chosen_pages, (True, False), (0, 1)):
+    conditions = list(product((True, False), (0, 1)))
+    if arguments.condition is not None:
+        conditions = [conditions[arguments.condition]]
+    for pages, (privileged, loads) in product(chosen_pages, conditions):
         run_condition(arguments, pages=pages, privileged=privileged, loads=loads)
 
 

@@ -108,6 +108,7 @@ def _machine(state: "MachineState") -> dict[str, Any]:
         "privilege": state.privilege,
         "huge_pages": state.huge_pages_problem is None,
         "huge_pages_problem": state.huge_pages_problem,
+        "energy_problem": state.energy_problem,
         "verdict": state.preflight.verdict,
         "quiet": state.preflight.verdict == "fine",
         "reasons": list(state.preflight.reasons),
@@ -195,6 +196,7 @@ def _machine_rows(document: dict[str, Any]) -> list[list[str]]:
         ["privilege", {"none": "none: others can interrupt a measurement"}.get(
             machine["privilege"], machine["privilege"])],
         ["huge pages", machine["huge_pages_problem"] or "can be had: --pages huge"],
+        ["energy", machine["energy_problem"] or "measured by the processor's counters"],
         ["measurable now", _VERDICTS[machine["verdict"]]],
     ]  # fmt: skip
     rows += [["", reason] for reason in machine["reasons"]]

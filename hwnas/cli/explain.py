@@ -3,7 +3,6 @@
 With a run it is kept there, for reports that measure nothing.
 """
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +33,12 @@ def show_explanation(
     run: Path | None,
 ) -> None:
     """Print the blocks of an architecture with their times, slowest first; keep them in `run`."""
+    from hwnas.io.scratch import scratch_folder
     from hwnas.pipeline.explanations import Explained, write_explanation
     from hwnas.pipeline.measuring import macs_of
+    from hwnas.profiling.driver import preflight
     from hwnas.profiling.explain import explain
+    from hwnas.profiling.jobs import Job
     from hwnas.profiling.machine import device as this_device
 
     how = _how(settings)
@@ -44,8 +46,11 @@ def show_explanation(
     arch = find_arch(wanted, source=source, space=space, profile=profile, run=run)
     made = source.provide(arch, how)
     assert isinstance(made, bytes)
-    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
-        path = Path(folder) / "model.onnx"
+    job = Job(arch=arch, backend="onnxruntime", settings=how)
+    for reason in preflight([job]).reasons:  # where the time goes can still be told roughly
+        output.note(f"caution: {reason}")
+    with scratch_folder() as folder:
+        path = folder / "model.onnx"
         path.write_bytes(made)
         found = explain(path, threads=how.threads, batch=how.batch)
     explained = Explained(

@@ -41,6 +41,7 @@ def measure(
     require_builders(source, [job.backend for job in jobs])
     from hwnas.pipeline.measuring import plain_module
 
+    watcher = Watcher(output)
     outcome = measure_all(
         jobs,
         provide=source.provide,
@@ -48,8 +49,8 @@ def measure(
         graphs=source.graphs,
         output=target,
         options=options,
-        progress=Watcher(output),
-        note=output.note,
+        progress=watcher,
+        note=watcher.note,
     )
     wanted = {job.key for job in jobs}
     found = [record for key, record in read_profile(target).records.items() if key in wanted]
@@ -92,6 +93,10 @@ class Watcher:
 
     def __init__(self, output: Output) -> None:
         self._line = ProgressLine(output)
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self._line.note(text)
 
     def __call__(self, progress: "Progress") -> None:
         """Show a measurement, and a failure on a line of its own."""

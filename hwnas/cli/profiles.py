@@ -34,13 +34,14 @@ def list_profiles(output: Output, folder: Path) -> None:
         raise UsageError(f"{folder}: is a file", f"hwnas profiles show {folder}")
     if not folder.is_dir():
         raise AbsentError(f"{folder}: no such folder", "hwnas profile --space nano -n 20")
-    documents, rows = [], []
+    documents, rows, problems = [], [], list[str]()
     for path in sorted(folder.glob("*.jsonl")):
         try:
             document = _outline(read_profile(path))
         except FormatError as error:
             documents.append({"file": str(path), "problem": error.message})
             rows.append([path.name, "unreadable", "-", "-", "-"])
+            problems.append(error.message)
             continue
         documents.append({"file": str(path), **document})
         rows.append(
@@ -48,7 +49,8 @@ def list_profiles(output: Output, folder: Path) -> None:
              ",".join(document["backends"]), str(document["records"])]
         )  # fmt: skip
     header = ["file", "device", "spaces", "backends", "records"]
-    output.result(documents, table(header, rows, right=(4,)) if rows else f"{folder}: no profiles")
+    text = table(header, rows, right=(4,)) if rows else f"{folder}: no profiles"
+    output.result(documents, "\n\n".join([text, *problems]))
 
 
 @profiles.command("show")
@@ -151,9 +153,7 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
 @verb_options
 def check(output: Output, files: tuple[Path, ...]) -> None:
     """Check that profiles are whole, agree with themselves and can be trusted."""
-    from hwnas.profiling.profiles import check_profile, read_profile
-
-    problems = {str(path): check_profile(read_profile(path)) for path in files}
+    problems = {str(path): _problems(path) for path in files}
     lines = [
         f"{path}: {'; '.join(found) if found else 'sound'}" for path, found in problems.items()
     ]
@@ -164,6 +164,17 @@ def check(output: Output, files: tuple[Path, ...]) -> None:
             f"{len(bad)} of {len(files)} profiles have problems: {', '.join(bad)}",
             "hwnas profiles show FILE --all",
         )
+
+
+def _problems(path: Path) -> list[str]:
+    from hwnas.profiling.profiles import check_profile, read_profile
+
+    try:
+        return check_profile(read_profile(path))
+    except AbsentError:
+        raise
+    except FormatError as error:  # the others are to be checked, too
+        return [error.message.removeprefix(str(path)).lstrip(":, ")]
 
 
 def _outline(profile: "Profile") -> dict[str, Any]:
@@ -225,6 +236,7 @@ def _line(record: "Record") -> dict[str, Any]:
         "p99_ms": latency.p99_ms,
         "throughput_per_s": record.throughput_per_s,
         "peak_mb": record.memory.peak_mb if record.memory else None,
+        "energy_mj": record.energy_mj,
         "grade": record.grade,
         "reasons": list(record.reasons),
     }
@@ -233,16 +245,17 @@ def _line(record: "Record") -> dict[str, Any]:
 def _records_table(records: "list[Record]") -> str:
     rows = []
     for record, line in ((record, _line(record)) for record in records):
-        settings, peak = line["settings"], line["peak_mb"]
+        settings, peak, energy = line["settings"], line["peak_mb"], line["energy_mj"]
         rows.append(
             [line["digest"][:12], line["backend"], record.settings.form,
              str(settings["threads"]), str(settings["batch"]), str(settings["workers"]),
              f"{line['median_ms']:.3f}", f"{line['p90_ms']:.3f}", f"{line['p99_ms']:.3f}",
-             "-" if peak is None else f"{peak:.0f}", line["grade"], "; ".join(line["reasons"])]
+             "-" if peak is None else f"{peak:.0f}", "-" if energy is None else f"{energy:.1f}",
+             line["grade"], "; ".join(line["reasons"])]
         )  # fmt: skip
     header = ["architecture", "backend", "precision", "threads", "batch", "workers", "median",
-              "p90", "p99", "peak MB", "grade", "why"]  # fmt: skip
-    return table(header, rows, right=(3, 4, 5, 6, 7, 8, 9))
+              "p90", "p99", "peak MB", "mJ", "grade", "why"]  # fmt: skip
+    return table(header, rows, right=(3, 4, 5, 6, 7, 8, 9, 10))
 
 
 def _differences_table(documents: list[dict[str, Any]]) -> str:

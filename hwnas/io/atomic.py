@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeGuard
 
 from hwnas.errors import HwnasError
 
@@ -91,9 +92,14 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def is_full(error: BaseException) -> TypeGuard[OSError]:
+    """Return whether an error says that the disk is full, or the share of it that one may use."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def write_error(error: OSError, path: Path) -> HwnasError:
     """Return what is told to the user when `path` cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return HwnasError(
             f"no space left to write {path}", "free disk space; what was there before is intact"
         )

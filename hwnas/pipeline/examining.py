@@ -16,6 +16,7 @@ import psutil
 from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BACKENDS, Backend, ModuleModel
 from hwnas.profiling.backends.base import ModelSource
+from hwnas.profiling.energy import counters_problem
 from hwnas.profiling.machine import Preflight, device, judge, read_machine
 from hwnas.profiling.pages import huge_pages_problem
 from hwnas.profiling.privilege import available_privilege
@@ -53,13 +54,15 @@ class Busy:
 class MachineState:
     """The machine, whether it can be measured well now, and what would make it better.
 
-    `huge_pages_problem`: why processes cannot have them, None if they can.
+    `huge_pages_problem`: why processes cannot have them, None if they can. `energy_problem`: why it
+    cannot be measured.
     """
 
     device: Device
     preflight: Preflight
     privilege: Privilege
     huge_pages_problem: str | None
+    energy_problem: str | None
     busiest: tuple[Busy, ...]
     advice: tuple[str, ...]
     free_disk_bytes: int
@@ -90,6 +93,7 @@ def machine_state(*, folder: Path = Path()) -> MachineState:
         preflight=verdict,
         privilege=privilege,
         huge_pages_problem=huge_pages_problem(),
+        energy_problem=counters_problem(),
         busiest=busiest,
         advice=tuple(_advice(verdict, privilege, busiest)),
         free_disk_bytes=shutil.disk_usage(folder).free,

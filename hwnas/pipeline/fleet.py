@@ -5,7 +5,6 @@ Ray. One measurement at a time runs on a device. Records come back one by one an
 device's own profile here, so an interrupted session goes on where it was.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
+from hwnas.io.scratch import scratch_folder
 from hwnas.pipeline.executor import Executor
 from hwnas.pipeline.measuring import from_pack, plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
@@ -176,8 +176,7 @@ class DeviceBench:
         self._header: Header | None = None
         self._refusal: HwnasError | None = None
         try:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hwnas-"))
-            path = Path(folder) / "models.pack"
+            path = self._stack.enter_context(scratch_folder()) / "models.pack"
             path.write_bytes(pack)
             makers: dict[str, Provide] = {
                 "onnx": PackProvider(read_pack(path)),
@@ -199,7 +198,10 @@ class DeviceBench:
         for (of, key), reference_ms in errand.baselines.items():
             if of == privilege:
                 first.setdefault(key, reference_ms)
-        record = self._bench.record(errand.job)
+        try:
+            record = self._bench.record(errand.job)
+        except HwnasError as error:  # the disk of this device is full; others go on
+            return Report(device=self._device, refusal=error)
         return Report(
             device=self._device,
             header=self._header,

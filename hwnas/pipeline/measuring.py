@@ -17,7 +17,6 @@ from hwnas.profiling.sampling import arch_document, covering, read_archs, space_
 from hwnas.spaces import Arch, Space
 
 _DEFAULT_PRECISIONS = ("fp32",)
-_SAMPLES = 2  # the smallest and the largest, where a space is covered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +42,7 @@ def building(archs: Iterable[ArchJson] = ()) -> Source:
     return Source(
         archs=list(archs),
         provide=builder,
-        graphs=Graphs(of=lambda arch, how: graph_digest(builder(arch, how)), samples=_SAMPLES),
+        graphs=Graphs(of=lambda arch, how: graph_digest(builder(arch, how)), costly=True),
         precisions=None,
         usual=_DEFAULT_PRECISIONS,
     )

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hwnas.io.atomic import is_full, write_error
 from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.grading import grade
 from hwnas.profiling.graphs import graph_of
 from hwnas.profiling.jobs import BUILD_ERRORS, Job, Options, Provide
@@ -27,7 +29,11 @@ def baseline_key(backend_name: str, settings: Settings) -> BaselineKey:
 
 @dataclass(slots=True)
 class Bench:
-    """Everything that a measurement needs. `provide`: by what the backends take."""
+    """Everything that a measurement needs. `provide`: by what the backends take.
+
+    Without `footprints` peak memory is not measured. `written`: the model that lies in `folder`,
+    and the digest of its graph.
+    """
 
     provide: Mapping[str, Provide]
     options: Options
@@ -36,16 +42,25 @@ class Bench:
     folder: Path
     workers: Mapping[Pages, RemoteWorker]
     baselines: dict[BaselineKey, float]
+    footprints: Footprints | None = None
+    written: tuple[bytes, str | None] = (b"", None)
     build_s: float = 0.0
     measure_s: float = 0.0
 
     def record(self, job: Job) -> Record:
-        """Build and measure one job; a failure is a record too."""
+        """Build and measure one job; a failure is a record too.
+
+        Raises HwnasError where no model can be built, because the disk is full.
+        """
         start = time.perf_counter()
+        if self.footprints is not None:
+            self.footprints.start(job.backend, job.settings.pages)
         try:
             model, graph = self._model(job)
         except BUILD_ERRORS as error:
             self.build_s += time.perf_counter() - start
+            if is_full(error):  # no fault of this model, and the next would fail as well
+                raise write_error(error, self.folder) from error
             return self._failure(job, kind="build", reason=str(error) or type(error).__name__)
         built = time.perf_counter()
         self.build_s += built - start
@@ -64,11 +79,16 @@ class Bench:
         if isinstance(made, Path):
             return {"path": str(made.resolve())}, graph_of(made.read_bytes())
         path = self.folder / "model.onnx"
-        path.write_bytes(made)
-        return {"path": str(path)}, graph_of(made)
+        if self.written[0] is not made:  # providers keep a model for its other settings
+            self.written = (b"", None)
+            path.write_bytes(made)
+            self.written = (made, graph_of(made))
+        return {"path": str(path)}, self.written[1]
 
     def _measured(self, job: Job, model: dict[str, Any]) -> Record:
         request = self._request(job, model)
+        if self.footprints is not None:
+            self.footprints.settle()
         if job.settings.workers > 1:
             latency, conditions, rate = self._throughput(job, request)
             energy = None
@@ -84,7 +104,7 @@ class Bench:
             conditions=conditions,
             refusals=self.preflight.refusals,
         )
-        memory = self._memory(request, reasons) if self.options.memory else None
+        memory = self._memory(request, reasons)
         return Record(
             **self._what(job),
             latency=latency,
@@ -113,13 +133,11 @@ class Bench:
         return self.baselines[which]
 
     def _memory(self, request: dict[str, Any], reasons: list[str]) -> Memory | None:
-        with RemoteWorker(pages=request["settings"]["pages"]) as fresh:
-            try:
-                reply = fresh.ask({**request, "op": "memory"}, timeout_s=self.options.timeout_s)
-            except WorkerError as error:  # no reason to lose the latency
-                reasons.append(f"peak memory unknown: {error.message}")
-                return None
-        return Memory(**reply)
+        try:
+            return None if self.footprints is None else self.footprints.measure(request)
+        except WorkerError as error:  # no reason to lose the latency
+            reasons.append(f"peak memory unknown: {error.message}")
+            return None
 
     def _request(self, job: Job, model: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -5,17 +5,19 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 """
 
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
+from hwnas.io import write_atomic
+from hwnas.io.scratch import scratch_folder
 from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
+from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
@@ -103,7 +105,7 @@ def profile_alone(
             open_bench(jobs, makers=makers, options=options, known=known, todo=todo)
         )
         writer = stack.enter_context(ProfileWriter(output, header))
-        _run_all(todo, bench, writer, progress)
+        _run_all(todo, bench, writer, progress, note)
     return Outcome(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
@@ -161,17 +163,19 @@ def _bench(
     versions: dict[str, str],
     known: Profile | None,
 ) -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder, ExitStack() as stack:
-        (Path(folder) / "reference.onnx").write_bytes(reference_model())
+    with scratch_folder() as folder, ExitStack() as stack:
+        write_atomic(folder / "reference.onnx", reference_model())
+        footprints = stack.enter_context(Footprints(timeout_s=options.timeout_s))
         workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
         yield Bench(
             provide=provide,
             options=options,
             preflight=state,
             versions=versions,
-            folder=Path(folder),
+            folder=folder,
             workers=workers,
             baselines=_baselines(known, state.privilege, versions),
+            footprints=footprints if options.memory else None,
         )
 
 
@@ -180,6 +184,7 @@ def _run_all(
     bench: Bench,
     writer: ProfileWriter,
     progress: Callable[[Progress], None] | None,
+    note: Callable[[str], None] | None,
 ) -> None:
     start, queue, rounds = time.perf_counter(), list(todo), Rounds(todo)
     for done, job in enumerate(queue, start=1):
@@ -188,6 +193,11 @@ def _run_all(
         if keep:
             writer.add(record)
         queue += once_more
+        if once_more and note is not None:
+            note(
+                f"{len(once_more)} of {len(todo)} measurements met a memory that others used, as "
+                "was seen by the best of them, and are made once more; all are recorded"
+            )
         if progress is not None:
             elapsed = time.perf_counter() - start
             progress(

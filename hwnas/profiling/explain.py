@@ -7,7 +7,6 @@ is the real latency.
 
 import json
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +16,10 @@ from typing import Any
 
 from hwnas.errors import HwnasError
 from hwnas.io import onnxwire
+from hwnas.io.scratch import scratch_folder
 from hwnas.profiling.backends.ort import feeds_for, first_line, open_session, refusals
+from hwnas.profiling.locks import device_lock
+from hwnas.profiling.machine import device
 from hwnas.profiling.privilege import privileged
 
 RUNTIME = "(runtime)"
@@ -45,12 +47,23 @@ class Explanation:
     rows: tuple[Row, ...]
 
 
-def explain(model: Path, *, threads: int = 1, batch: int = 1, runs: int = 30) -> Explanation:
+def explain(
+    model: Path,
+    *,
+    threads: int = 1,
+    batch: int = 1,
+    runs: int = 30,
+    lock_folder: Path | None = None,
+) -> Explanation:
     """Return where the time of `model` goes. Its nodes must be called "<block>/<operator>".
 
     What the runtime added and cannot be assigned to a block is under "(runtime)".
+    Raises UnreliableError beside a profiler, which it would disturb.
     """
-    with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
+    with (
+        device_lock(device().fingerprint, folder=lock_folder),
+        scratch_folder() as folder,
+    ):
         session = open_session(model, threads=threads, profile_prefix=f"{folder}/profile")
         plain = open_session(model, threads=threads)
         feeds = feeds_for(session, batch)

@@ -28,13 +28,13 @@ _FUNCTION = 25
 class Graphs:
     """How the graphs of models that are to be measured are known.
 
-    `of` returns the digest of a model's graph. Where that costs as much as building the model,
-    `samples` says how many of a space and precision are looked at: whoever builds models builds all
-    of them in one form.
+    `of` returns the digest of a model's graph. Where that costs as much as building the model it is
+    `costly`: whoever builds models builds all of them in one form, so a few of a space and
+    precision are looked at first, and the others only if one of these differs.
     """
 
     of: Callable[[ArchJson, Settings], str | None]
-    samples: int | None = None
+    costly: bool = False
 
 
 def graph_digest(model: bytes, generated: Iterable[Spec] = ()) -> str:
@@ -81,14 +81,24 @@ def changed_models(jobs: Sequence[Job], known: Profile | None, graphs: Graphs | 
         if record is not None and record.graph is not None and backend(job.backend).takes == "onnx":
             groups[_kind(job)].append((job, record))
     look = _Looking(graphs)
-    return set().union(*(_changed(pairs, look, graphs.samples) for pairs in groups.values()))
+    found = set[Key]()
+    for pairs in groups.values():
+        first = _telling(pairs) if graphs.costly else pairs
+        if any(look.differs(job, record) for job, record in first):
+            found |= {job.key for job, record in pairs if look.differs(job, record)}
+    return found
 
 
-def _changed(
-    pairs: Sequence[tuple[Job, Record]], look: "_Looking", samples: int | None
-) -> set[Key]:
-    changed = {job.key for job, record in pairs[:samples] if look.differs(job, record)}
-    return {job.key for job, _ in pairs} if changed and samples is not None else changed
+def _telling(pairs: Sequence[tuple[Job, Record]]) -> list[tuple[Job, Record]]:
+    """Return the few that show another form if any does.
+
+    The ends of the jobs are the smallest and the largest of a space that is covered. A session that
+    was to measure all of another form, and was killed, leaves old ones behind: these are the oldest
+    or, where a board's clock was set back, the newest.
+    """
+    by_time = sorted(pairs, key=lambda pair: pair[1].measured_at)
+    networks = {network_of(job.arch): (job, record) for job, record in reversed(pairs)}
+    return [*list(networks.values())[-2:], by_time[0], by_time[-1]]
 
 
 class _Looking:

@@ -165,12 +165,15 @@ def measure(
     the wall where the work is done by another thread. `baseline_ms` is what `reference` took when
     the session began; the result is divided by its drift where that exceeds a hundredth. Blocks
     beside which `memory` was contended are left out as long as there are enough others.
-    `privilege` is only written down: the caller holds it. `enough` replaces the decision to stop;
-    it is given the seconds spent.
+    `privilege` is what the caller holds: without one the memory is judged by processor time, since
+    other work that takes the core says nothing of the memory. `enough` replaces the decision to
+    stop; it is given the seconds spent.
     """
     plan, clocks = plan or Plan(), clocks or Clocks()
     with _no_garbage_collection():
-        session = _Timer(clocks=clocks, plan=plan, rest_share=rest_share)
+        session = _Timer(
+            clocks=clocks, plan=plan, rest_share=rest_share, preemptible=privilege == "none"
+        )
         warm = session.warm_up(run)
         used = _clock(clock, warm)
         model, drift = _Series(clock=used), _Series(clock="wall" if used == "device" else used)
@@ -226,6 +229,7 @@ class _Timer:
     clocks: Clocks
     plan: Plan
     rest_share: float
+    preemptible: bool
 
     def warm_up(self, run: Run) -> list[Timing]:
         """Run until the time per run is steady; the last timings are typical."""
@@ -281,7 +285,7 @@ class _Timer:
         plan, start = self.plan, self.clocks.wall()
         works_here = typical.thread is not None
         runs = int(np.clip(plan.block_s * 1e3 / max(typical.wall, 1e-6), 3, plan.block_runs))
-        since_reference, before = plan.reference_every, self._excess(memory, model.clock)
+        since_reference, before = plan.reference_every, self._excess(memory)
         while True:
             if reference is not None and since_reference >= plan.reference_every:
                 self._time_reference(reference, drift, works_here)
@@ -290,7 +294,7 @@ class _Timer:
             pause = max(plan.probe_every_s, _PROBE_PAUSE * memory.cost_s if memory else 0.0)
             blocks = self._stretch(run, many, pause=pause, runs=runs, works_here=works_here)
             since_reference += len(blocks)
-            after = self._excess(memory, model.clock)
+            after = self._excess(memory)
             for timings in blocks:
                 model.take(timings, plan.preempted_ratio, max(before, after))
             before = after
@@ -309,11 +313,12 @@ class _Timer:
             done.append(self.block(run, runs=runs, works_here=works_here))
         return done
 
-    def _excess(self, memory: MemoryProbe | None, clock: Clock) -> float:
+    def _excess(self, memory: MemoryProbe | None) -> float:
         if memory is None:
             return 0.0
         start = self.clocks.wall()
-        excess = memory.excess(self.clocks.thread if clock == "thread_cpu" else self.clocks.wall)
+        by_processor = self.preemptible and self.clocks.thread_step_s <= _COARSE_S
+        excess = memory.excess(self.clocks.thread if by_processor else self.clocks.wall)
         self._rest_since(start)
         return excess
 

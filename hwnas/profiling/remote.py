@@ -116,13 +116,14 @@ class RemoteWorker:
 
 def _start(stderr: int, pages: Pages) -> "subprocess.Popen[str]":
     # Its own session: an autogroup of its own, and Ctrl-C reaches only the one that asks.
+    # Not from the present folder (-P), where a random.py would stand in for the standard one.
     environment = {
         **os.environ,
         **page_environment(pages, others=os.environ.get(VARIABLE)),
         "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "hwnas.profiling.worker"],
+        [sys.executable, "-P", "-m", "hwnas.profiling.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -136,7 +137,8 @@ def _read(process: "subprocess.Popen[str]", replies: "queue.Queue[str | None]") 
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
-            replies.put(line)
+            if line.startswith("{"):  # what an environment prints when Python starts is no reply
+                replies.put(line)
     replies.put(None)
 
 

@@ -46,6 +46,7 @@ class _Worker:
         verbs: dict[str, Callable[[Request], dict[str, Any]]] = {
             "measure": self._measure,
             "baseline": self._baseline,
+            "load": self._load,
             "memory": self._memory,
             "prepare": self._prepare,
             "rate": self._rate,
@@ -54,9 +55,9 @@ class _Worker:
 
     def _measure(self, request: Request) -> dict[str, Any]:
         settings = Settings(**request["settings"])
+        before, own = cpu_times(), time.process_time()
         session = _open(request)
         reference = self._reference(request)
-        before, own = cpu_times(), time.process_time()
         with _privileged(request, settings) as held:
             latency = measure(
                 session.run,
@@ -90,12 +91,17 @@ class _Worker:
             )
         return {"reference_ms": latency.median_ms}
 
+    def _load(self, request: Request) -> dict[str, Any]:
+        """Import a runtime, which is part of the process and not of its models."""
+        asked = backend(request["backend"])
+        asked.version()
+        if asked.takes == "module":
+            importlib.import_module("torch")
+        return {}
+
     def _memory(self, request: Request) -> dict[str, Any]:
         """Run the model a few times in this process, which should be fresh."""
-        source_backend = backend(request["backend"])
-        source_backend.version()
-        if source_backend.takes == "module":
-            importlib.import_module("torch")  # part of the process, not of the model
+        self._load(request)
         before = psutil.Process().memory_info().rss
         session = _open(request)
         for _ in range(3):
@@ -120,7 +126,7 @@ class _Worker:
         samples: list[float] = []
         own = time.process_time()
         with _privileged(request, settings) as held:
-            time.sleep(max(0.0, request["start_at"] - time.time()))
+            time.sleep(max(0.0, request["start_at"] - time.monotonic()))
             start = now = time.perf_counter()
             while now - start < request["seconds"]:
                 run()

@@ -229,6 +229,11 @@ def test_explaining_adds_up(run, run_json, measured, tmp_path):
     assert "p.jsonl" in child.stderr
 
 
+def test_explaining_on_a_busy_machine_says_so(busy_machine, capsys):
+    assert command_line.main([*NANO, "--explain", "smallest"]) == 0
+    assert "caution: the cores are 93% busy" in capsys.readouterr().err
+
+
 def test_explaining_from_a_pack(run, run_json):
     run("pack", "--space", "nano", "-n", "3", "-o", "nano.pack")
     for end in ("smallest", "largest"):
@@ -244,7 +249,9 @@ def test_profiles_are_listed_and_shown(run, run_json, measured):
     assert shown["device"]["name"] == device().name
     assert {record["digest"] for record in shown["records"]} >= {LARGEST.digest}
     measured.with_name("broken.jsonl").write_text("{}\n")
-    assert "unreadable" in run("profiles", "list", ".").stdout
+    listed = run("profiles", "list", ".").stdout
+    assert "unreadable" in listed
+    assert "broken.jsonl: " in listed  # and why
     assert run("profiles", "list", "nowhere", code=2).stderr.startswith("error: nowhere")
 
 
@@ -304,6 +311,13 @@ def test_profiles_are_compared_merged_and_checked(run, run_json, measured, tmp_p
     child = run("profiles", "check", "p.jsonl", "wrong.jsonl", code=4)
     assert "its samples give" in child.stdout
     assert "wrong.jsonl" in child.stderr
+    (tmp_path / "damaged.jsonl").write_text(measured.read_text().replace('"wall"', '"sundial"')
+                                            .replace('"thread_cpu"', '"sundial"'))  # fmt: skip
+    child = run("profiles", "check", "damaged.jsonl", "p.jsonl", code=4)
+    first, second = child.stdout.splitlines()
+    assert first.startswith("damaged.jsonl: line 2: latency.clock: ")
+    assert second.startswith("p.jsonl: ")
+    assert "nowhere" in run("profiles", "check", "p.jsonl", "nowhere.jsonl", code=2).stderr
 
 
 def test_devices_are_compared_but_not_merged(run, run_json, measured, tmp_path):

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hwnas.errors import FormatError
+from hwnas.errors import FormatError, UnreliableError
 from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.explain import RUNTIME, explain
+from hwnas.profiling.locks import device_lock
+from hwnas.profiling.machine import device
 from hwnas.profiling.packs import (
     Model,
     PackProvider,
@@ -182,7 +184,7 @@ def test_a_flipped_bit_anywhere_in_a_pack_is_noticed(pack_path):
 
 def test_explaining_names_the_blocks(tmp_path):
     path = write_conv_stack(tmp_path / "m.onnx", width=64, depth=3, size=20)
-    found = explain(path, runs=5)
+    found = explain(path, runs=5, lock_folder=tmp_path)
     blocks = [row.block for row in found.rows]
     assert (
         {"block0", "block1", "block2", "head"}
@@ -195,6 +197,15 @@ def test_explaining_names_the_blocks(tmp_path):
     # The second and third convolution have 64 input channels, the first has 3.
     assert set(blocks[:2]) == {"block1", "block2"}
     assert not list(Path.cwd().glob("onnxruntime_profile*"))
+
+
+def test_explaining_keeps_away_from_a_profiler(tmp_path):
+    path = write_conv_stack(tmp_path / "m.onnx", width=4)
+    with (
+        device_lock(device().fingerprint, folder=tmp_path),
+        pytest.raises(UnreliableError, match=rf"another profiler .* {os.getpid()}"),
+    ):
+        explain(path, lock_folder=tmp_path)
 
 
 def test_measuring_packs_needs_neither_torch_nor_onnx(pack_path, tmp_path):

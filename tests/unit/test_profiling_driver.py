@@ -1,7 +1,9 @@
 import dataclasses
+import errno
 
 import pytest
 
+from hwnas.errors import HwnasError
 from hwnas.profiling.bench import Bench
 from hwnas.profiling.driver import _baselines as baselines
 from hwnas.profiling.driver import _run_all as run_all
@@ -122,8 +124,9 @@ def test_what_met_a_slower_memory_than_others_is_measured_once_more(second):
         def add(self, one):
             written.append(one)
 
-    steps = []
-    run_all(jobs, FakeBench(), Written(), steps.append)
+    steps, notes = [], []
+    run_all(jobs, FakeBench(), Written(), steps.append, notes.append)
+    assert ["1 of 3 measurements met" in note for note in notes] == [True]
     assert asked == ["0", "1", "2", "0"]
     # What is worse than what is there already is not written.
     assert len(written) == (4 if second in (1.0, 1.1) else 3)
@@ -151,3 +154,36 @@ def test_whatever_keeps_a_model_from_being_built_is_recorded(tmp_path, error):
     found = bench.record(grid(ARCHS)[0])
     assert found.failure.kind == "build"
     assert found.failure.reason in ("MemoryError", "no such operator", "28")
+
+
+def test_a_full_disk_is_no_fault_of_a_model(tmp_path):
+    def fails(arch, settings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench = Bench(
+        provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
+        folder=tmp_path, workers={}, baselines={},
+    )  # fmt: skip
+    with pytest.raises(HwnasError, match="no space left"):
+        bench.record(grid(ARCHS)[0])
+
+
+def test_a_model_is_written_once_for_all_its_settings_and_again_after_a_failure(tmp_path):
+    models = {"0": b"first", "1": b"second"}
+    bench = Bench(
+        provide={"onnx": lambda arch, settings: models[arch["digest"]]}, options=Options(),
+        preflight=preflight([]), versions=VERSIONS, folder=tmp_path, workers={}, baselines={},
+    )  # fmt: skip
+    path = tmp_path / "model.onnx"
+    first, other, second = [*grid(ARCHS[:1], threads=(1, 2)), *grid(ARCHS[1:2])]
+    assert bench._model(first) == ({"path": str(path)}, None)
+    path.write_bytes(b"kept")
+    bench._model(other)
+    assert path.read_bytes() == b"kept"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        bench._model(second)
+    path.rmdir()
+    bench._model(first)
+    assert path.read_bytes() == b"first"

@@ -21,7 +21,7 @@ from hwnas.profiling.profiles import (
     read_profile,
     write_profile,
 )
-from hwnas.profiling.records import Failure, Settings
+from hwnas.profiling.records import Failure, Settings, arch_digest
 from hwnas.spaces import Space
 from hwnas.testing.onnx_models import conv_stack
 from hwnas.testing.profiles import made_up_profile
@@ -138,7 +138,7 @@ def jobs_of(made: Profile) -> list[Job]:
     ]
 
 
-def graphs_are(*now: str | None, samples: int | None = None) -> tuple[Graphs, list[str]]:
+def graphs_are(*now: str | None, costly: bool = False) -> tuple[Graphs, list[str]]:
     looked: list[str] = []
     table = dict(zip([arch.digest for arch in ARCHS], now, strict=False))
 
@@ -149,27 +149,58 @@ def graphs_are(*now: str | None, samples: int | None = None) -> tuple[Graphs, li
             raise ValueError("cannot be built")
         return table[digest]
 
-    return Graphs(of=of, samples=samples), looked
+    return Graphs(of=of, costly=costly), looked
 
 
+@pytest.mark.parametrize("costly", [True, False])
 @pytest.mark.parametrize(
-    ("known", "now", "samples", "changed"),
+    ("known", "now", "changed"),
     [
-        (("a", "b", "c"), ("a", "b", "c"), None, set()),
-        (("a", "b", "c"), ("a", "x", "c"), None, {1}),
-        ((None, "b", "c"), ("x", "b", "c"), None, set()),  # of an older version
-        (("a", "b", "c"), ("a", None, "broken"), None, set()),
-        (("a", "b", "c"), ("a", "x", "c"), 2, {0, 1, 2}),
-        (("a", "b", "c"), ("a", "b", "x"), 2, set()),  # was not looked at
-        ((None, "b", "c"), ("x", "x", "x"), 1, {1, 2}),
+        (("a", "b", "c"), ("a", "b", "c"), set()),
+        (("a", "b", "c"), ("x", "y", "z"), {0, 1, 2}),
+        (("a", "b", "c"), ("a", "x", "c"), {1}),
+        ((None, "b", "c"), ("x", "b", "c"), set()),  # of an older version
+        ((None, "b", "c"), ("x", "y", "z"), {1, 2}),
+        (("a", "b", "c"), ("a", None, "broken"), set()),
     ],
 )
-def test_what_was_measured_of_another_model_is_found(known, now, samples, changed) -> None:
+def test_what_was_measured_of_another_model_is_found(known, now, changed, costly) -> None:
     made = profile(*known)
-    graphs, looked = graphs_are(*now, samples=samples)
+    graphs, looked = graphs_are(*now, costly=costly)
     jobs = jobs_of(made)
     assert changed_models(jobs, made, graphs) == {jobs[number].key for number in changed}
-    assert len(looked) == len(set(looked)) <= (samples or len(known))
+    assert len(looked) == len(set(looked))
+
+
+MANY = hwnas.space("nano").sample(12, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("newer", [3.0, -3.0])  # also where the clock of a board was set back
+@pytest.mark.parametrize("redone", [2, 5, 11, 12])
+def test_a_session_that_was_killed_while_it_measured_another_form_goes_on(redone, newer) -> None:
+    made = made_up_profile("d", [(arch, 1.0) for arch in MANY])
+    now = {arch.digest: f"new {arch.digest}" for arch in MANY}
+    records = []
+    for number, record in enumerate(made.records.values()):
+        more = [replace(record, graph="old", measured_at=float(number))]
+        if number < redone:
+            more.append(replace(more[0], graph=now[record.key[0]], measured_at=100 * newer))
+        records.append(more)
+    known = Profile(header=made.header, records={m[-1].key: m[-1] for m in records})
+    looked: list[str] = []
+
+    def of(arch, settings) -> str:
+        looked.append(arch_digest(arch))
+        return now[arch_digest(arch)]
+
+    jobs = [
+        replace(job, settings=replace(job.settings, threads=threads))
+        for job in jobs_of(made)
+        for threads in (1, 2)
+    ]
+    left = [job.key for job in jobs_of(known)[redone:]]
+    assert changed_models(jobs, known, Graphs(of=of, costly=True)) == set(left)
+    assert len(looked) == len(MANY) if left else len(looked) <= 4  # all were built only if needed
 
 
 def test_each_model_is_looked_at_once_and_modules_never() -> None:

@@ -262,3 +262,22 @@ def test_the_probe_compares_with_the_fastest_it_has_seen():
     assert probe.excess(seconds) == pytest.approx(0.2)
     clock["pass"] = 0.9e-3
     assert probe.excess(seconds) == 0.0
+
+
+@pytest.mark.parametrize(("privilege", "left_out"), [("none", False), ("fifo", True)])
+def test_other_work_on_the_core_is_no_use_of_the_memory(machine, privilege, left_out):
+    class Starved(Neighbour):
+        def excess(self, seconds):
+            start = seconds()
+            machine.thread += 0.01
+            machine.wall += 0.03  # others had the core for two thirds of it
+            return (seconds() - start) / 0.01 - 1
+
+    result = measure(
+        machine.model("m", jitter(5.0)),
+        clock="wall",
+        privilege=privilege,
+        memory=Starved(0.0),
+        clocks=machine.clocks(),
+    )
+    assert (result.contention > 0.02) == left_out

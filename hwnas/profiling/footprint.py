@@ -1,0 +1,71 @@
+"""Peak memory of models, each in a process of its own that has run nothing else.
+
+A process takes about as long to start as a small model to measure. So the next one is started while
+the next model is built, and waits.
+"""
+
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from hwnas.profiling.records import Memory, Pages
+from hwnas.profiling.remote import RemoteWorker, WorkerError
+
+Kind = tuple[str, Pages]
+
+
+class Footprints:
+    """Measures peak memory; of its processes the next one is kept ready."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._kind: Kind | None = None
+        self._process = ExitStack()
+        self._worker: RemoteWorker | None = None
+        self._starting = False
+
+    def start(self, backend: str, pages: Pages) -> None:
+        """Begin to start a process that runs one model on a backend, unless one is there."""
+        if self._kind == (backend, pages):
+            return
+        self.close()
+        self._kind = (backend, pages)
+        self._worker = self._process.enter_context(RemoteWorker(pages=pages))
+        with suppress(WorkerError):  # told by whatever is asked of it next
+            self._worker.send({"op": "load", "backend": backend})
+            self._starting = True
+
+    def settle(self) -> None:
+        """Wait until the process is at rest, so that it does not disturb what is measured now."""
+        if self._worker is not None and self._starting:
+            self._starting = False
+            with suppress(WorkerError):
+                self._worker.receive(timeout_s=self._timeout_s)
+
+    def measure(self, request: dict[str, Any]) -> Memory:
+        """Return the peak memory of the model of a request. Raises WorkerError."""
+        self.start(request["backend"], request["settings"]["pages"])
+        self.settle()
+        assert self._worker is not None
+        try:
+            reply = self._worker.ask({**request, "op": "memory"}, timeout_s=self._timeout_s)
+        finally:
+            self.close()
+        return Memory(**reply)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+        self._kind = self._worker = None
+        self._starting = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
