@@ -269,8 +269,12 @@ def test_a_batch_is_spread_over_different_architectures():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"budget": 0}, {"batch": 0}, {"minimise": ()}, {"minimise": ("a", "a")}]
-)
+    "settings",
+    [
+        {"budget": 0}, {"budget": 30.0}, {"budget": "30"}, {"batch": 0}, {"seed": -1},
+        {"minimise": ()}, {"minimise": ("a", "a")}, {"minimise": "error"},
+    ],
+)  # fmt: skip
 def test_requests_that_make_no_sense_are_refused(settings):
     with pytest.raises(UsageError, match="accepted"):
         loop(CELL, Lookup(cell_table()), **settings)
@@ -279,6 +283,47 @@ def test_requests_that_make_no_sense_are_refused(settings):
 def test_measurements_of_the_wrong_shape_are_refused():
     with pytest.raises(UsageError, match=r"\(10,\)"):
         loop(CELL, lambda archs: np.zeros(len(archs)), budget=20)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["a", "b"], {"latency": 1.0, "error": 2.0}, [1j, 2.0]],
+    ids=["text", "names", "complex"],
+)
+def test_measurements_that_are_no_numbers_are_refused_and_not_kept(row, tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    with pytest.raises(UsageError, match=r"no array of numbers; accepted: \(10, 2\)"):
+        loop(CELL, lambda archs: [row for _ in archs], budget=20, journal=journal)
+    with pytest.raises(UsageError, match="no array of numbers"):
+        loop(CELL, lambda archs: [[1.0, 2.0], *([3.0] for _ in archs[1:])], budget=20)
+    resumed = loop(CELL, Lookup(cell_table()), budget=20, journal=journal)
+    assert len(resumed.evaluated) == 20
+
+
+def test_numbers_of_numpy_are_as_good_as_others(tmp_path):
+    genes = {f"e{i}": np.arange(5) for i in range(5)}
+    measured = []
+    for values in (genes, {gene: tuple(range(5)) for gene in genes}):
+        space = Space("cell", genes=values)
+        journal = tmp_path / f"{len(measured)}.jsonl"
+        measure = Lookup(cell_table())
+        result = loop(space, lambda archs, s=space, m=measure: m(CELL.decode(s.encode(archs))),
+                      budget=np.int64(30), seed=np.int64(3), journal=journal)  # fmt: skip
+        measured.append(([arch.digest for arch, _ in result.evaluated], journal.read_bytes()))
+    assert measured[0] == measured[1]
+
+
+def test_large_alphabets_of_numbers_are_searched():
+    space = Space("wide", genes={f"width{i}": tuple(range(1, 161)) for i in range(4)})
+
+    def measure(archs):
+        share = space.encode(archs) / 159
+        return np.stack([share.sum(axis=1), (1.0 - share).prod(axis=1)], axis=1)
+
+    result = loop(space, measure, budget=40, seed=0)
+    random = measure(space.sample(40, np.random.default_rng(0)))
+    reference = np.array([4.0, 1.0])
+    assert hypervolume(result.values, reference) > hypervolume(random, reference)
 
 
 def test_a_light_installation_says_what_is_missing(monkeypatch):
