@@ -113,7 +113,7 @@ def loop(
     _needs_scipy()
     about = {"space": _declared(space), "minimise": list(minimise), "seed": seed, "batch": batch}
     state = _State(space, len(minimise), features)
-    if journal is not None and Path(journal).exists():
+    if journal is not None and Path(journal).is_file():
         state.replay(read_journal(Path(journal)), about, str(journal))
     book = Journal(Path(journal)) if journal is not None else None
     try:
@@ -180,12 +180,31 @@ class _State:
                     "give another journal, or the same space, objectives, seed and batch",
                 )
         self.begun = True
-        for record in records[1:]:
-            values = [[np.nan if v is None else v for v in row] for row in record["values"]]
-            codes = np.array(record["codes"], np.int64)
-            if codes.shape != (len(values), len(self.space.genes)):
-                raise FormatError(f"{origin}: a record has codes of shape {codes.shape}")
-            self.add(codes, np.array(values, np.float64).reshape(-1, self.values.shape[1]))
+        for number, record in enumerate(records[1:], start=2):
+            self.add(*self._kept(record, f"{origin}, line {number}"))
+        if len(Seen().unseen(hashed(self.codes), len(self.codes))) < len(self.codes):
+            raise FormatError(
+                f"{origin}: holds architectures twice, as if two loops had written it at once",
+                "give another journal",
+            )
+
+    def _kept(self, record: dict[str, Any], origin: str) -> tuple[Codes, Floats]:
+        """Return the codes and values of a record."""
+        wrong = FormatError(f"{origin}: is damaged: no codes and values of this loop")
+        try:
+            codes = np.array(record["codes"])
+            rows = [[np.nan if v is None else v for v in row] for row in record["values"]]
+            values = np.array(rows, np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise wrong from error
+        sizes = self.space.cardinalities
+        if codes.dtype.kind != "i" or codes.shape != (len(values), len(sizes)):
+            raise wrong
+        if values.shape != (len(codes), self.values.shape[1]):
+            raise wrong
+        if (codes < 0).any() or (codes >= sizes).any():
+            raise wrong
+        return codes.astype(np.int64), values
 
 
 def _run(

@@ -1,12 +1,13 @@
 """The measured loop on enumerated spaces and on spaces with networks."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
 
 import hwnas
-from hwnas.errors import FormatError, MissingPackageError, UsageError
+from hwnas.errors import FormatError, HwnasError, MissingPackageError, UsageError
 from hwnas.search import Nsga2, hypervolume, loop, search
 from hwnas.search.loop import _State, propose
 from hwnas.search.problem import Scores
@@ -144,10 +145,45 @@ def test_a_journal_of_another_loop_is_refused(tmp_path):
     other = Space("cell", genes={**CELL.genes, "more": (0, 1)})
     with pytest.raises(UsageError, match="space"):
         loop(other, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
-    lines = journal.read_text().splitlines()
-    journal.write_text("\n".join([lines[0], '{"codes":[[1]],"values":[[1,2]]}', ""]))
-    with pytest.raises(FormatError, match="codes"):
+
+
+DAMAGED = {
+    "no-values": {"codes": [[0, 0, 0, 0, 0]]},
+    "another-space": {"codes": [[1]], "values": [[1, 2]]},
+    "no-value-of-a-gene": {"codes": [[0, 0, 0, 0, 5]], "values": [[1, 2]]},
+    "negative": {"codes": [[0, 0, 0, 0, -1]], "values": [[1, 2]]},
+    "fractions": {"codes": [[0, 0, 0, 0, 0.5]], "values": [[1, 2]]},
+    "text": {"codes": [[0, 0, 0, 0, 0]], "values": [["a", "b"]]},
+    "three-objectives": {"codes": [[0, 0, 0, 0, 0]], "values": [[1, 2, 3]]},
+    "fewer-values": {"codes": [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], "values": [[1, 2]]},
+    "scalar": {"codes": 3, "values": 4},
+}
+
+
+@pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_journal_is_refused(record, tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    first, *_ = journal.read_text().splitlines()
+    content = f"{first}\n{json.dumps(record)}\n"
+    journal.write_text(content)
+    with pytest.raises(FormatError, match="line 2: is damaged"):
         loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    assert journal.read_text() == content
+
+
+def test_a_journal_that_two_loops_wrote_is_refused(tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    first, batch = journal.read_text().splitlines()
+    journal.write_text(f"{first}\n{batch}\n{batch}\n")
+    with pytest.raises(FormatError, match="two loops"):
+        loop(CELL, Lookup(cell_table()), budget=20, batch=4, seed=1, journal=journal)
+
+
+def test_a_folder_is_no_journal(tmp_path):
+    with pytest.raises(HwnasError, match="cannot write"):
+        loop(CELL, Lookup(cell_table()), budget=4, journal=tmp_path)
 
 
 def test_failed_measurements_are_kept_and_worked_around(tmp_path):
