@@ -254,7 +254,9 @@ def _with_devices(
 def _objectives(
     run: Run, field: Field, request: Request, budgets: tuple[tuple[Budget, ...], ...]
 ) -> tuple[Objective, ...]:
-    known = [quantity.name for quantity in field.quantities]
+    if ACCURACY in request.minimise:
+        raise UsageError("the accuracy is maximised, it cannot be minimised", "leave it out")
+    known = [quantity.name for quantity in field.quantities if quantity.name != ACCURACY]
     names: list[str] = []
     for asked in request.minimise:
         several = [name for name in known if name.partition(":")[0] == asked]
@@ -267,8 +269,6 @@ def _objectives(
         names = list(dict.fromkeys(budget.name for together in budgets for budget in together))
     if not names:
         raise nothing_fitted(run)
-    if ACCURACY in names:
-        raise UsageError("the accuracy is maximised, it cannot be minimised", "leave it out")
     minimised = tuple(Objective(quantity=name) for name in dict.fromkeys(names))
     return (Objective(quantity=ACCURACY, maximise=True), *minimised)
 

@@ -9,6 +9,7 @@ so that a loop that was interrupted continues as if it had not been.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ JOURNAL = Schema(name="hwnas/measured-loop", version=1)
 DESIGN = (20, 40)  # least and most architectures of the initial design
 SHORTLIST = 2000
 OPTIMISM = 1.5
+TOLD = 60  # characters of a wrong answer that are repeated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +108,12 @@ def loop(
     `journal`: a file that holds every measurement; an existing one is continued. `features`:
     columns for the surrogates beside genes and costs, one row per architecture.
     """
-    minimise = tuple(minimise)
-    _check_request(minimise, budget, batch)
+    minimise = _checked_request(space, minimise, budget=budget, batch=batch, seed=seed)
+    budget, batch, seed = int(budget), int(batch), int(seed)  # numpy's are no JSON
     _needs_scipy()
     about = {"space": _declared(space), "minimise": list(minimise), "seed": seed, "batch": batch}
     state = _State(space, len(minimise), features)
-    if journal is not None and Path(journal).exists():
+    if journal is not None and Path(journal).is_file():
         state.replay(read_journal(Path(journal)), about, str(journal))
     book = Journal(Path(journal)) if journal is not None else None
     try:
@@ -126,11 +128,20 @@ def loop(
     )
 
 
-def _check_request(minimise: tuple[str, ...], budget: int, batch: int) -> None:
-    if not minimise or len(set(minimise)) < len(minimise):
-        raise UsageError(f"minimise {minimise!r}; accepted: names of objectives, each once")
-    if budget < 1 or batch < 1:
-        raise UsageError(f"budget {budget} and batch {batch}; accepted: at least 1")
+def _checked_request(
+    space: Space, minimise: Sequence[str], *, budget: int, batch: int, seed: int
+) -> tuple[str, ...]:
+    """Return the names of the objectives of a request that makes sense."""
+    if not isinstance(space, Space):
+        raise UsageError(f"space {space!r}; accepted: a Space", "hwnas.space(NAME), or Space(...)")
+    names = () if isinstance(minimise, str) else tuple(minimise)
+    if not names or len(set(names)) < len(names):
+        hint = f"minimise=({minimise!r},)" if isinstance(minimise, str) else ""
+        raise UsageError(f"minimise {minimise!r}; accepted: names of objectives, each once", hint)
+    for name, value, least in (("budget", budget, 1), ("batch", batch, 1), ("seed", seed, 0)):
+        if not isinstance(value, Integral) or value < least:
+            raise UsageError(f"{name} {value!r}; accepted: a whole number of at least {least}")
+    return names
 
 
 def _needs_scipy() -> None:
@@ -169,12 +180,31 @@ class _State:
                     "give another journal, or the same space, objectives, seed and batch",
                 )
         self.begun = True
-        for record in records[1:]:
-            values = [[np.nan if v is None else v for v in row] for row in record["values"]]
-            codes = np.array(record["codes"], np.int64)
-            if codes.shape != (len(values), len(self.space.genes)):
-                raise FormatError(f"{origin}: a record has codes of shape {codes.shape}")
-            self.add(codes, np.array(values, np.float64).reshape(-1, self.values.shape[1]))
+        for number, record in enumerate(records[1:], start=2):
+            self.add(*self._kept(record, f"{origin}, line {number}"))
+        if len(Seen().unseen(hashed(self.codes), len(self.codes))) < len(self.codes):
+            raise FormatError(
+                f"{origin}: holds architectures twice, as if two loops had written it at once",
+                "give another journal",
+            )
+
+    def _kept(self, record: dict[str, Any], origin: str) -> tuple[Codes, Floats]:
+        """Return the codes and values of a record."""
+        wrong = FormatError(f"{origin}: is damaged: no codes and values of this loop")
+        try:
+            codes = np.array(record["codes"])
+            rows = [[np.nan if v is None else v for v in row] for row in record["values"]]
+            values = np.array(rows, np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise wrong from error
+        sizes = self.space.cardinalities
+        if codes.dtype.kind != "i" or codes.shape != (len(values), len(sizes)):
+            raise wrong
+        if values.shape != (len(codes), self.values.shape[1]):
+            raise wrong
+        if (codes < 0).any() or (codes >= sizes).any():
+            raise wrong
+        return codes.astype(np.int64), values
 
 
 def _run(
@@ -208,13 +238,25 @@ def _run(
 
 
 def _measured(measure: Measure, archs: list[Arch], objectives: int) -> Floats:
-    values = np.asarray(measure(archs), np.float64)
-    if values.shape != (len(archs), objectives):
+    found = measure(archs)
+    accepted = f"{(len(archs), objectives)}, one row per architecture"
+    try:
+        if np.iscomplexobj(found):
+            raise TypeError
+        values = np.asarray(found, np.float64)
+    except (TypeError, ValueError) as error:
         raise UsageError(
-            f"measure returned an array of shape {values.shape}; "
-            f"accepted: {(len(archs), objectives)}, one row per architecture"
-        )
+            f"measure returned {_told(found)}, which is no array of numbers; accepted: {accepted}",
+            "NaN stands for what could not be measured",
+        ) from error
+    if values.shape != (len(archs), objectives):
+        raise UsageError(f"measure returned an array of shape {values.shape}; accepted: {accepted}")
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def _told(found: object) -> str:
+    text = repr(found)
+    return f"{type(found).__name__} {text if len(text) <= TOLD else text[:TOLD] + '...'}"
 
 
 def _progress(state: _State) -> Progress:

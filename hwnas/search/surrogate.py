@@ -8,7 +8,8 @@ from the same start, so that a fit depends on its data alone.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from hwnas.search.encoder import Table
 JITTER = 1e-8
 STEPS = 40
 CHUNK = 8192
+PAIRED = 24  # letters of the largest alphabets whose letters may come to lie together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,34 +39,41 @@ class Kernel:
     letter: Codes
     blocks: int
     pairs: Codes
+    genes: int
+    letters: int
 
     @classmethod
     def of(cls, gene: Codes, letter: Codes, *, blocks: int) -> Self:
-        """Return the kernel for these one-hot columns; letters of one gene only stay apart."""
+        """Return the kernel for these one-hot columns.
+
+        Letters of one gene only stay apart, and so do those of alphabets so large that their pairs
+        would outnumber all that is ever measured.
+        """
+        genes, letters = int(gene.max()) + 1, int(letter.max()) + 1
         shared = np.bincount(letter) > 1
-        together = np.zeros((len(shared), len(shared)), bool)
-        for one in range(int(gene.max()) + 1):
-            letters = letter[gene == one]
-            together[np.ix_(letters, letters)] = True
+        together = np.zeros((letters, letters), bool)
+        for one in range(genes):
+            own = letter[gene == one]
+            if len(own) <= PAIRED:
+                together[np.ix_(own, own)] = True
         together &= shared[:, None] & shared
         pairs = np.argwhere(np.triu(together, 1)).astype(np.int64)
-        return cls(gene=gene, letter=letter, blocks=blocks, pairs=pairs)
-
-    @property
-    def genes(self) -> int:
-        """The number of genes."""
-        return int(self.gene.max()) + 1
+        return cls(
+            gene=gene, letter=letter, blocks=blocks, pairs=pairs, genes=genes, letters=letters
+        )
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of hyper-parameters of each sort."""
-        letters = int(self.letter.max()) + 1
-        return (1, self.blocks, 1, self.genes, letters, self.blocks, 1, len(self.pairs))
+        return (1, self.blocks, 1, self.genes, self.letters, self.blocks, 1, len(self.pairs))
 
     def split(self, parameters: Floats) -> list[Floats]:
         """Return the hyper-parameters of each sort, logarithms undone."""
-        *logarithms, nearness = np.split(parameters, np.cumsum(self.sizes)[:-1])
-        return [*map(np.exp, logarithms), nearness]
+        ends = list(accumulate(self.sizes))
+        undone = np.exp(parameters[: ends[-2]])
+        starts = [0, *ends[:-2]]
+        logarithms = [undone[a:b] for a, b in zip(starts, ends[:-1], strict=True)]
+        return [*logarithms, parameters[ends[-2] :]]
 
     def prior(self) -> tuple[Floats, Floats]:
         """Return means and deviations of the hyper-parameters."""
@@ -190,6 +199,9 @@ class _Likelihood:
     """Negative log posterior of the hyper-parameters, with its gradient."""
 
     def __init__(self, kernel: Kernel, table: Table, target: Floats) -> None:
+        used = table.ones.any(axis=0)  # of large alphabets few letters are measured
+        kernel = replace(kernel, gene=kernel.gene[used], letter=kernel.letter[used])
+        table = Table(ones=table.ones[:, used], blocks=table.blocks)
         self._kernel, self._table, self._target = kernel, table, target
         self._prior = kernel.prior()
         self._choices = table.ones @ table.ones.T / kernel.genes
@@ -232,10 +244,10 @@ class _Likelihood:
         kernel, ones = self._kernel, self._table.ones
         lying = ones @ places
         by_place = -2.0 * ones.T @ (pulled.sum(axis=1)[:, None] * lying - pulled @ lying)
-        by_gene = np.bincount(kernel.gene, 0.5 * (by_place * places).sum(axis=1))
+        by_gene = np.bincount(kernel.gene, 0.5 * (by_place * places).sum(axis=1), kernel.genes)
         same = kernel.gene[:, None] == kernel.gene
         by_place = by_place * same * np.sqrt(0.5 * gene[kernel.gene])[:, None]
-        letters = np.eye(int(kernel.letter.max()) + 1)[kernel.letter]
+        letters = np.eye(kernel.letters)[kernel.letter]
         matrix = letters.T @ by_place @ letters
         one, other = kernel.pairs.T
         return by_gene, np.diag(matrix), matrix[one, other] + matrix[other, one]
@@ -253,6 +265,7 @@ def _inverse(covariance: Floats) -> tuple[Floats, float]:
     if failed:
         diagonal = np.diag(1e-6 * np.diag(covariance))
         factor, failed = dpotrf(covariance + diagonal, lower=1)
-    inverse, _ = dpotri(factor, lower=1)
-    lower: NDArray[np.float64] = np.tril(inverse)
-    return lower + np.tril(lower, -1).T, float(np.log(np.diag(factor)).sum())
+    lower, _ = dpotri(factor, lower=1)  # above the diagonal stay the zeros of the factor
+    inverse: NDArray[np.float64] = lower + lower.T
+    inverse[np.diag_indices_from(inverse)] *= 0.5
+    return inverse, float(np.log(np.diag(factor)).sum())

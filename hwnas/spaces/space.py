@@ -6,7 +6,7 @@ Because every part names the genes it reads, its costs are tabulated once per co
 million architectures cost a gather.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -66,7 +66,7 @@ class Space:
 
     def __post_init__(self) -> None:
         _check_genes(self.genes, self.requires)
-        frozen = {gene: tuple(values) for gene, values in self.genes.items()}
+        frozen = {gene: tuple(map(_plain, values)) for gene, values in self.genes.items()}
         # In the order of the genes, so that what a gene requires is decided before it.
         ordered = {gene: self.requires[gene] for gene in frozen if gene in self.requires}
         object.__setattr__(self, "genes", frozen)
@@ -308,6 +308,11 @@ def _combinations(choices: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, .
     return changed
 
 
+def _plain(value: Value) -> Value:
+    """Return the number that a scalar of numpy holds: JSON knows no others."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _is_among(value: Value, choices: Sequence[Value]) -> bool:
     """Return whether a value is one of the choices; True is not 1 here, though equal to it."""
     return any(
@@ -324,8 +329,14 @@ def _check_genes(genes: Mapping[str, Sequence[Value]], requires: Mapping[str, Re
     if not genes:
         raise UsageError("a space needs at least one gene")
     for gene, values in genes.items():
-        if isinstance(values, str) or not len(values):
+        ordered = isinstance(values, Collection) and not isinstance(values, str | Set | Mapping)
+        if not ordered or not len(values):
             raise UsageError(f"gene {gene!r} needs a sequence of values, got {values!r}")
+        if not all(isinstance(value, Hashable) for value in values):
+            raise UsageError(
+                f"gene {gene!r} has values that cannot be told apart: {list(values)}; "
+                "accepted: numbers, texts, tuples of them"
+            )
         if len(set(values)) != len(values):
             raise UsageError(f"gene {gene!r} repeats a value: {list(values)}")
     _check_requires(genes, requires)

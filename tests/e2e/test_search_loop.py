@@ -1,12 +1,13 @@
 """The measured loop on enumerated spaces and on spaces with networks."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
 
 import hwnas
-from hwnas.errors import FormatError, MissingPackageError, UsageError
+from hwnas.errors import FormatError, HwnasError, MissingPackageError, UsageError
 from hwnas.search import Nsga2, hypervolume, loop, search
 from hwnas.search.loop import _State, propose
 from hwnas.search.problem import Scores
@@ -144,10 +145,45 @@ def test_a_journal_of_another_loop_is_refused(tmp_path):
     other = Space("cell", genes={**CELL.genes, "more": (0, 1)})
     with pytest.raises(UsageError, match="space"):
         loop(other, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
-    lines = journal.read_text().splitlines()
-    journal.write_text("\n".join([lines[0], '{"codes":[[1]],"values":[[1,2]]}', ""]))
-    with pytest.raises(FormatError, match="codes"):
+
+
+DAMAGED = {
+    "no-values": {"codes": [[0, 0, 0, 0, 0]]},
+    "another-space": {"codes": [[1]], "values": [[1, 2]]},
+    "no-value-of-a-gene": {"codes": [[0, 0, 0, 0, 5]], "values": [[1, 2]]},
+    "negative": {"codes": [[0, 0, 0, 0, -1]], "values": [[1, 2]]},
+    "fractions": {"codes": [[0, 0, 0, 0, 0.5]], "values": [[1, 2]]},
+    "text": {"codes": [[0, 0, 0, 0, 0]], "values": [["a", "b"]]},
+    "three-objectives": {"codes": [[0, 0, 0, 0, 0]], "values": [[1, 2, 3]]},
+    "fewer-values": {"codes": [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], "values": [[1, 2]]},
+    "scalar": {"codes": 3, "values": 4},
+}
+
+
+@pytest.mark.parametrize("record", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_journal_is_refused(record, tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    first, *_ = journal.read_text().splitlines()
+    content = f"{first}\n{json.dumps(record)}\n"
+    journal.write_text(content)
+    with pytest.raises(FormatError, match="line 2: is damaged"):
         loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    assert journal.read_text() == content
+
+
+def test_a_journal_that_two_loops_wrote_is_refused(tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    loop(CELL, Lookup(cell_table()), budget=4, batch=4, seed=1, journal=journal)
+    first, batch, *_ = journal.read_text().splitlines()
+    journal.write_text(f"{first}\n{batch}\n{batch}\n")
+    with pytest.raises(FormatError, match="two loops"):
+        loop(CELL, Lookup(cell_table()), budget=20, batch=4, seed=1, journal=journal)
+
+
+def test_a_folder_is_no_journal(tmp_path):
+    with pytest.raises(HwnasError, match="cannot write"):
+        loop(CELL, Lookup(cell_table()), budget=4, journal=tmp_path)
 
 
 def test_failed_measurements_are_kept_and_worked_around(tmp_path):
@@ -269,8 +305,12 @@ def test_a_batch_is_spread_over_different_architectures():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"budget": 0}, {"batch": 0}, {"minimise": ()}, {"minimise": ("a", "a")}]
-)
+    "settings",
+    [
+        {"budget": 0}, {"budget": 30.0}, {"budget": "30"}, {"batch": 0}, {"seed": -1},
+        {"minimise": ()}, {"minimise": ("a", "a")}, {"minimise": "error"},
+    ],
+)  # fmt: skip
 def test_requests_that_make_no_sense_are_refused(settings):
     with pytest.raises(UsageError, match="accepted"):
         loop(CELL, Lookup(cell_table()), **settings)
@@ -279,6 +319,47 @@ def test_requests_that_make_no_sense_are_refused(settings):
 def test_measurements_of_the_wrong_shape_are_refused():
     with pytest.raises(UsageError, match=r"\(10,\)"):
         loop(CELL, lambda archs: np.zeros(len(archs)), budget=20)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["a", "b"], {"latency": 1.0, "error": 2.0}, [1j, 2.0]],
+    ids=["text", "names", "complex"],
+)
+def test_measurements_that_are_no_numbers_are_refused_and_not_kept(row, tmp_path):
+    journal = tmp_path / "loop.jsonl"
+    with pytest.raises(UsageError, match=r"no array of numbers; accepted: \(10, 2\)"):
+        loop(CELL, lambda archs: [row for _ in archs], budget=20, journal=journal)
+    with pytest.raises(UsageError, match="no array of numbers"):
+        loop(CELL, lambda archs: [[1.0, 2.0], *([3.0] for _ in archs[1:])], budget=20)
+    resumed = loop(CELL, Lookup(cell_table()), budget=20, journal=journal)
+    assert len(resumed.evaluated) == 20
+
+
+def test_numbers_of_numpy_are_as_good_as_others(tmp_path):
+    genes = {f"e{i}": np.arange(5) for i in range(5)}
+    measured = []
+    for values in (genes, {gene: tuple(range(5)) for gene in genes}):
+        space = Space("cell", genes=values)
+        journal = tmp_path / f"{len(measured)}.jsonl"
+        measure = Lookup(cell_table())
+        result = loop(space, lambda archs, s=space, m=measure: m(CELL.decode(s.encode(archs))),
+                      budget=np.int64(30), seed=np.int64(3), journal=journal)  # fmt: skip
+        measured.append(([arch.digest for arch, _ in result.evaluated], journal.read_bytes()))
+    assert measured[0] == measured[1]
+
+
+def test_large_alphabets_of_numbers_are_searched():
+    space = Space("wide", genes={f"width{i}": tuple(range(1, 161)) for i in range(4)})
+
+    def measure(archs):
+        share = space.encode(archs) / 159
+        return np.stack([share.sum(axis=1), (1.0 - share).prod(axis=1)], axis=1)
+
+    result = loop(space, measure, budget=40, seed=0)
+    random = measure(space.sample(40, np.random.default_rng(0)))
+    reference = np.array([4.0, 1.0])
+    assert hypervolume(result.values, reference) > hypervolume(random, reference)
 
 
 def test_a_light_installation_says_what_is_missing(monkeypatch):
