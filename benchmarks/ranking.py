@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only-inherited", action="store_true", help="train none alone")
+    parser.add_argument("--every", type=int, default=1, help="train every n-th alone")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -83,14 +84,16 @@ def main() -> None:
     common = [*COMMON, f"schedule.epochs={options.epochs}", *options.set]
     job = {"set": common, "architectures": options.architectures}
     ((_, supernet),) = in_processes(__file__, [job], processes=1)
+    print_inherited(supernet)
     if options.only_inherited:
-        print_inherited(supernet)
         return
-    jobs = [{"genes": genes, "set": common} for genes in supernet["archs"]]
+    archs, shared, all_macs = (
+        supernet[key][options.every - 1 :: options.every] for key in ("archs", "accuracy", "macs")
+    )
+    jobs = [{"genes": genes, "set": common} for genes in archs]
     alone = [value for _, value in in_processes(__file__, jobs, processes=options.processes)]
-    shared = supernet["accuracy"]
-    print(f"{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
-    for macs, first, second in sorted(zip(supernet["macs"], alone, shared, strict=True)):
+    print(f"\n{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
+    for macs, first, second in sorted(zip(all_macs, alone, shared, strict=True)):
         print(f"{macs / 1e6:7.2f}M {100 * first:8.2f} {100 * second:10.2f}")
     difference = statistics.mean(100 * (b - a) for a, b in zip(alone, shared, strict=True))
     print(f"\nKendall tau {kendall(alone, shared):.3f}; inherited minus alone, mean "
