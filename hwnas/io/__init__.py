@@ -7,7 +7,7 @@ from hwnas.io.atomic import write_atomic, write_folder_atomic
 from hwnas.io.canonical import canonical_json, digest, digest_file, parse_json
 from hwnas.io.journal import Journal, read_journal
 from hwnas.io.schema import Schema, read_json, write_json
-from hwnas.io.tensors import read_tensors, write_tensors
+from hwnas.io.tensors import read_tensor, read_tensors, write_tensors
 
 __all__ = [
     "Journal",
@@ -18,6 +18,7 @@ __all__ = [
     "parse_json",
     "read_journal",
     "read_json",
+    "read_tensor",
     "read_tensors",
     "write_atomic",
     "write_folder_atomic",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from hwnas.errors import AbsentError, FormatError
@@ -60,6 +60,17 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     except FileNotFoundError as error:
         raise AbsentError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError, struct.error) as error:
+        raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
+
+
+def read_tensor(path: Path, name: str) -> NDArray[Any] | None:
+    """Return one array of a safetensors file, whose others are not read; None if it has none."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118 - no dict
+    except FileNotFoundError as error:
+        raise AbsentError(f"{path}: no such file") from error
+    except (SafetensorError, OSError, ValueError) as error:
         raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
 
 

@@ -227,6 +227,7 @@ def evaluator(
     import torch
 
     from hwnas.pipeline.config import read_recipe
+    from hwnas.pipeline.training_run import check_images_of
     from hwnas.supernet.evaluate import evaluate
     from hwnas.training.data import load_data
     from hwnas.training.loader import evaluation_batches
@@ -243,6 +244,7 @@ def evaluator(
             f"{folder}: its networks have {supernet.space.options.get('classes')} classes, "
             f"the data of the recipe {len(data.classes)}"
         )
+    check_images_of(folder, data)
     images = min(settings.evaluation.images or len(data.heldout), len(data.heldout))
     calibration = [batch.to(device) for batch in calibration_images(data, settings)]
     heldout = evaluation_batches(

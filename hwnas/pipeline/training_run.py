@@ -13,7 +13,14 @@ from typing import Any
 import torch
 
 from hwnas.errors import FormatError, UsageError
-from hwnas.io import Journal, read_journal, read_tensors, write_atomic, write_tensors
+from hwnas.io import (
+    Journal,
+    read_journal,
+    read_tensor,
+    read_tensors,
+    write_atomic,
+    write_tensors,
+)
 from hwnas.io.canonical import canonical_json, parse_json
 from hwnas.pipeline.config import to_toml
 from hwnas.pipeline.origins import CONFIG_FILE, origin_in
@@ -30,8 +37,9 @@ from hwnas.pipeline.rundir import (
 from hwnas.spaces import Space
 from hwnas.supernet import Supernet
 from hwnas.training.data import load_data
+from hwnas.training.datasets import Data
 from hwnas.training.distributed import Ranks, ranks
-from hwnas.training.loop import Checkpoint, Progress, train
+from hwnas.training.loop import IMAGES, Checkpoint, Progress, check_images, train
 from hwnas.training.prepare import prepare, space_for
 from hwnas.training.recipe import Recipe
 from hwnas.training.starting import Carried, start_from
@@ -101,6 +109,13 @@ class StateKeeper:
         kept = [r for r in records if r["step"] < step + (r["kind"] != "step")]
         if len(kept) < len(records) or not self._events.read_bytes().endswith(b"\n"):
             write_atomic(self._events, "".join(canonical_json(r) + "\n" for r in kept))
+
+
+def check_images_of(folder: Path, data: Data) -> None:
+    """Refuse other images than the run in a folder was trained with, where its state says so."""
+    pointer = folder / STATE_FOLDER / "LATEST"
+    if pointer.exists():
+        check_images(data, read_tensor(pointer.with_name(pointer.read_text().strip()), IMAGES))
 
 
 class RunKeeper(StateKeeper):

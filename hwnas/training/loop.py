@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hwnas.errors import HwnasError, UsageError
@@ -138,7 +139,7 @@ def _go_on(training: Training, checkpoint: Checkpoint | None, *, steps: int) -> 
     if checkpoint is None:
         return 0
     if checkpoint.step < steps:
-        _check_images(training.data, checkpoint)
+        check_images(training.data, checkpoint.arrays.get(IMAGES))
     restore(training, checkpoint)
     return checkpoint.step
 
@@ -191,7 +192,7 @@ def _offer(training: Training, bank: Bank, tasks: Sequence[Task], result: StepRe
 
 
 _DROPOUT = 3
-_IMAGES = "images"
+IMAGES = "images"
 
 
 def _step_event(training: Training, step: int, epoch: int, result: StepResult) -> dict[str, Any]:
@@ -280,16 +281,17 @@ def snapshot(training: Training, step: int) -> Checkpoint:
         arrays={
             **{name: tensor.detach().cpu().numpy().copy() for name, tensor in arrays.items()},
             **{f"bank.{name}": array for name, array in bank.items()},
-            _IMAGES: fingerprint(training.data),
+            IMAGES: fingerprint(training.data),
         },
         numbers={"loss_scale": scale.value, "good_steps": float(scale.good_steps)},
     )
 
 
-def _check_images(data: Data, checkpoint: Checkpoint) -> None:
-    """Refuse to go on with other images: the held-out ones may have been trained on."""
-    began_with = checkpoint.arrays.get(_IMAGES)
-    # Checkpoints of earlier versions do not say it.
+def check_images(data: Data, began_with: NDArray[Any] | None) -> None:
+    """Refuse other images than a training began with: those held out may have been trained on.
+
+    `began_with`: what a checkpoint says under IMAGES; those of earlier versions say nothing.
+    """
     if began_with is not None and not np.array_equal(began_with, fingerprint(data)):
         raise UsageError(
             f"the images of {data.name} are not those that this training began with; now "

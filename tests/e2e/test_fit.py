@@ -363,6 +363,12 @@ def test_mistakes_in_runs(trained: Path, tmp_path: Path, capsys) -> None:
     shutil.copytree(trained, without)
     shutil.rmtree(without / "supernet")
     assert "has no supernet yet" in refused(capsys, "--run", without)
+    others = tmp_path / "others"
+    shutil.copytree(trained, others)
+    config = others / "config.toml"
+    config.write_text(config.read_text().replace("heldout = 100", "heldout = 99"))
+    line = refused(capsys, "--run", others, "-n", 2)
+    assert "digits are not those that this training began with" in line
     bare = tmp_path / "bare"
     shutil.copytree(trained, bare)
     os.remove(bare / "config.toml")
