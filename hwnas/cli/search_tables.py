@@ -107,6 +107,7 @@ def _section(
         lines.append("?  unlike anything that was measured: predictions are less sure")
     if entries:
         lines += ["", "predicted / measured / budget", _deliveries(entries, asked, units)]
+        lines += _refuted(entries, found.prepared.run.typed)
     return "\n".join([*lines, "", _conclusion(found, answer)])
 
 
@@ -172,6 +173,25 @@ def _deliveries(
             row.append(" / ".join(parts))
         rows.append([*row, entry.grade or "-", "yes" if entry.met else "no"])
     return table(["subnet", *names, "grade", "kept"], rows, right=())
+
+
+def _refuted(entries: "Sequence[Verified]", run: str) -> list[str]:
+    """Return what to do where what was measured refutes the predictor of accuracies."""
+    from hwnas.pipeline.predictors import ACCURACY
+    from hwnas.pipeline.significance import too_few_hold
+
+    pairs = [
+        (entry.predicted[ACCURACY], entry.measured[ACCURACY])
+        for entry in entries
+        if ACCURACY in entry.predicted and ACCURACY in entry.measured
+    ]
+    held = sum(promise.low <= measured <= promise.high for promise, measured in pairs)
+    if not too_few_hold(held, len(pairs)):
+        return []
+    return [
+        f"{held} of {len(pairs)} accuracies are in their intervals: the predictor is wrong here. "
+        f"It learns from what was measured: hwnas fit --run {run}, and search again"
+    ]
 
 
 def _bound(constraint: "Constraint", unit: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import comb, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ Z = 1.959964  # two-sided 95 % of a normal distribution
 _TAIL = 0.025
 _FEWEST = 6  # fewer paired values cannot exclude chance at 95 %, whatever they are
 _EXACT_UP_TO = 60
+_HOLD = 0.9  # of the intervals of predictors
+_UNLIKELY = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,3 +93,10 @@ def _rank_sum_chances(n: int) -> NDArray[np.float64]:
         moved[rank:] = chances[:-rank]
         chances = (chances + moved) / 2
     return chances
+
+
+def too_few_hold(held: int, tried: int) -> bool:
+    """Return whether `held` of so many 90 % intervals that held the truth are no bad luck."""
+    miss = 1.0 - _HOLD
+    chance = sum(comb(tried, k) * _HOLD**k * miss ** (tried - k) for k in range(held + 1))
+    return chance < _UNLIKELY

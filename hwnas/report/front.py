@@ -1,10 +1,10 @@
 """The first sections of the page: what to take, and the front it was taken from."""
 
 from collections.abc import Sequence
-from math import comb
 
 from hwnas.export.validate_accuracy import wilson
 from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
+from hwnas.pipeline.significance import too_few_hold
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
 from hwnas.report.blocks import (
@@ -34,7 +34,6 @@ from hwnas.report.words import (
 
 RECOMMENDATION, FRONT = "recommendation", "front"
 _MOST_COMPARED = 3
-_UNLIKELY = 0.01
 _EQUAL = 0.0005  # of accuracy: what no evaluation can tell apart
 _AS_GOOD = "±0"
 
@@ -226,7 +225,7 @@ def _missed(view: View) -> str:
     worse = [
         f"the {name} of {kept or 'none'}"
         for name, kept in inside.items()
-        if _chance_of_so_few(kept, len(pairs)) < _UNLIKELY
+        if too_few_hold(kept, len(pairs))
     ]
     if not worse:
         return ""
@@ -234,11 +233,6 @@ def _missed(view: View) -> str:
         f"Of the {len(pairs)} that were predicted, {listed(worse)} came out in the 90\u00a0% "
         "interval: go by what was measured, not by the front. "
     )
-
-
-def _chance_of_so_few(kept: int, tried: int) -> float:
-    """Return how likely at most so many of independent 90 % intervals hold."""
-    return sum(comb(tried, k) * 0.9**k * 0.1 ** (tried - k) for k in range(kept + 1))
 
 
 def _against(view: View) -> str:

@@ -110,6 +110,16 @@ def test_the_best_as_measured_is_recommended(run: Run, worth, monkeypatch, capsy
         (row,) = [row for row in out.splitlines() if row.startswith(digest)]
         assert f"/ {line} / 1ms" in row
     assert [entry.met for entry in read_verified(run)] == [True, False, True]
+    assert "the predictor is wrong here" not in out
+
+
+def test_a_refuted_predictor_is_told_of(run: Run, worth, monkeypatch, capsys) -> None:
+    worth += [0.31] * 20  # so that better ones are on record, which are tried, too
+    bench = Bench([0.95] * 20)
+    assert searched(monkeypatch, bench, run, "--latency", "1ms", "--verify", 3) == 0
+    out = capsys.readouterr().out
+    assert "accuracies are in their intervals: the predictor is wrong here" in out
+    assert f"hwnas fit --run {run.folder}" in out
 
 
 def test_promises_and_deliveries_are_kept(run: Run, worth, monkeypatch, capsys) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from hwnas.pipeline.significance import Interval, shares_difference, signed_rank
+from hwnas.pipeline.significance import Interval, shares_difference, signed_rank, too_few_hold
 
 
 @pytest.mark.parametrize("n", [6, 7, 12, 30, 59, 61, 120])
@@ -58,3 +58,12 @@ def test_errors_widen_an_interval() -> None:
     assert interval.stretched(0.5) == Interval(centre=1.0, low=0.7 - 0.5, high=1.4 + 0.5)
     assert Interval(centre=1.0).widened(1.0) == Interval(centre=1.0)
     assert Interval(centre=1.0).stretched(1.0) == Interval(centre=1.0)
+
+
+def test_intervals_that_hold_too_rarely() -> None:
+    assert too_few_hold(0, 3)
+    assert not too_few_hold(1, 3)
+    assert not too_few_hold(0, 1)
+    assert not too_few_hold(0, 0)
+    assert too_few_hold(5, 10)
+    assert not too_few_hold(9, 10)
