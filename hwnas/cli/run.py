@@ -215,24 +215,24 @@ def _conclude(output: Output, folder: Path, seconds: float) -> None:
 
     place = folder / "artifacts" / "family"
     family = read_family(place)
-    verdicts = {member.file: _verdict(place / member.file) for member in family.members}
-    rows = [
-        [", ".join(member.budgets), f"{member.accuracy:.2%}",
-         "-" if member.latency_ms is None else f"{member.latency_ms:.3f} ms",
-         f"{member.size_bytes / 1e6:.2f} MB", verdicts[member.file], str(place / member.file)]
+    models = [
+        {"budgets": list(member.budgets), "accuracy": member.accuracy,
+         "latency_ms": member.latency_ms, "size_bytes": member.size_bytes,
+         **_verdict(place / member.file), "file": str(place / member.file)}
         for member in family.members
+    ]  # fmt: skip
+    rows = [
+        [", ".join(model["budgets"]), f"{model['accuracy']:.2%}",
+         "-" if model["latency_ms"] is None else f"{model['latency_ms']:.3f} ms",
+         f"{model['size_bytes'] / 1e6:.2f} MB", model["verdict"], model["file"]]
+        for model in models
     ]  # fmt: skip
     document: dict[str, Any] = {
         "run": str(folder),
         "seconds": round(seconds, 1),
         "report": str(folder / "report.html"),
-        "models": [
-            {"budgets": list(member.budgets), "accuracy": member.accuracy,
-             "latency_ms": member.latency_ms, "size_bytes": member.size_bytes,
-             "verdict": verdicts[member.file], "file": str(place / member.file)}
-            for member in family.members
-        ],
-    }  # fmt: skip
+        "models": models,
+    }
     found = table(
         ["budget", "held-out", "measured", "size", "verdict", "model"], rows, right=(1, 2, 3)
     )
@@ -242,11 +242,19 @@ def _conclude(output: Output, folder: Path, seconds: float) -> None:
     )
 
 
-def _verdict(model: Path) -> str:
-    """Return what `hwnas validate` found of a model when it was last examined."""
+def _verdict(model: Path) -> dict[str, Any]:
+    """Return what `hwnas validate` found of a model when it was last examined.
+
+    With the latency, if it measured one: that is what the verdict is about, not the one at export.
+    """
     from hwnas.export.validate_types import VERDICT_SCHEMA
     from hwnas.io import read_json
     from hwnas.pipeline.deploying import VERDICT_FILE
 
     path = model.with_name(VERDICT_FILE)
-    return str(read_json(path, VERDICT_SCHEMA)["state"]) if path.is_file() else "-"
+    if not path.is_file():
+        return {"verdict": "-"}
+    found = read_json(path, VERDICT_SCHEMA)
+    said: dict[str, Any] = {"verdict": str(found["state"])}
+    latency = found["figures"].get("speed", {}).get("latency")
+    return said | ({"latency_ms": latency["median_ms"]} if latency else {})

@@ -70,6 +70,8 @@ def test_from_a_recipe_to_a_report(hwnas: Run, tmp_path: Path) -> None:
     (model,) = found["models"]
     assert model["budgets"] == ["latency 60%"]
     assert (model["verdict"] == "passed") == (child.returncode == 0)
+    figures = json.loads(Path(model["file"]).with_name("verdict.json").read_text())["figures"]
+    assert model["latency_ms"] == figures["speed"]["latency"]["median_ms"]
     assert Path(model["file"]).stat().st_size == model["size_bytes"]
     assert Path(found["report"]).read_text().startswith("<!DOCTYPE html>")
     assert [name for name in STAGES if f"] {name}: about" in child.stderr] == STAGES
