@@ -7,7 +7,7 @@ again. Models run in a worker process, so a crash or a hang becomes a recorded f
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UnreliableError
@@ -165,7 +165,7 @@ def _bench(
 ) -> Iterator[Bench]:
     with scratch_folder() as folder, ExitStack() as stack:
         write_atomic(folder / "reference.onnx", reference_model())
-        footprints = stack.enter_context(Footprints(timeout_s=options.timeout_s))
+        footprints = stack.enter_context(closing(Footprints(timeout_s=options.timeout_s)))
         workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
         yield Bench(
             provide=provide,

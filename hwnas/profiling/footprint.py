@@ -5,8 +5,7 @@ the next model is built, and waits.
 """
 
 from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from hwnas.profiling.records import Memory, Pages
 from hwnas.profiling.remote import RemoteWorker, WorkerError
@@ -58,14 +57,3 @@ class Footprints:
         self._process.close()
         self._kind = self._worker = None
         self._starting = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
