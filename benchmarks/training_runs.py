@@ -19,7 +19,7 @@ from hwnas.supernet import Supernet, accuracy, calibrate
 from hwnas.training.data import load_data
 from hwnas.training.distributed import Ranks
 from hwnas.training.loader import evaluation_batches
-from hwnas.training.loop import Checkpoint, Training, train
+from hwnas.training.loop import Checkpoint, Training, batches_from, train
 from hwnas.training.measure import calibration_images
 from hwnas.training.plans import Task
 from hwnas.training.prepare import prepare, space_for
@@ -94,10 +94,9 @@ def trained_alone(genes: Mapping[str, Any], assignments: Sequence[str]) -> float
     training = replace(training, plan=lambda moment: plan)
     alone.train()
     steps = len(training.batches)
-    for epoch in range(recipe.schedule.epochs):
-        for position, (images, labels) in enumerate(training.batches.batches(epoch)):
-            rate = training.learning_rate(epoch * steps + position)
-            training.stepper(images, labels, plan, learning_rate=rate)
+    for epoch, position, (images, labels) in batches_from(training, 0):
+        rate = training.learning_rate(epoch * steps + position)
+        training.stepper(images, labels, plan, learning_rate=rate)
     calibrate(network, calibration_images(data, recipe))
     return accuracy(network, evaluation_batches(data, "heldout", batch_size=256).batches(0))
 

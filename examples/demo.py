@@ -22,6 +22,7 @@ except KeyboardInterrupt:
 except HwnasError as error:
     recipe = "nano-digits"
     print(f"demo: with scikit-learn's digits ({error})", flush=True)
-command = ["run", recipe, "--run", folder, "--force"]  # a demo may run on a busy machine
+# On a slow machine there is less of everything; a demo may run on a busy one.
+command = ["run", recipe, "--run", folder, "--within", "5min", "--force"]
 # In place of this process: Ctrl-C is for `hwnas run` alone, which needs a moment to keep its state.
 os.execv(sys.executable, [sys.executable, "-m", "hwnas", *command])

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +19,18 @@ import click
 from hwnas.cli.output import Output, table, verb_options
 from hwnas.cli.progress import clock
 from hwnas.cli.shared import FORCE, new_run_option, set_option
+from hwnas.cli.values import Parsed
 from hwnas.errors import EXIT_INTERRUPTED, HwnasError
+from hwnas.io.units import DURATION_MS, parse
 
 if TYPE_CHECKING:
-    from hwnas.pipeline.stages import Command, Step
+    from hwnas.pipeline.config import Recipe
+    from hwnas.pipeline.estimates import Units
+    from hwnas.pipeline.stages import Command, Stage, Step
 
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PATIENCE_S = 30.0
+_TIME = replace(DURATION_MS, example="5min")
 _NEXT = {"validate": "examines the models again; all else is done"}  # of stages that only look
 
 
@@ -44,6 +51,10 @@ class StageError(HwnasError):
               help="Do this stage and all after it again, from what the run already "
                    "holds.")  # fmt: skip
 @FORCE
+@click.option("--within", type=Parsed(partial(parse, kind=_TIME)), metavar="5min",
+              help="Cut training, and what is measured for predictors, so that all of it takes "
+                   "at most about that long here; a run that goes on keeps what was chosen "
+                   "when it began.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
 @verb_options
@@ -55,6 +66,7 @@ def run(
     assignments: tuple[str, ...],
     start: str | None,
     force: bool,
+    within: float | None,
     dry_run: bool,
 ) -> None:
     """Train, profile, fit, search, export, validate and report by RECIPE.
@@ -62,40 +74,90 @@ def run(
     A stage whose inputs have not changed is skipped; interrupted or killed, the same command
     goes on. Section [deploy] of the recipe says what happens after training.
     """
-    from hwnas.pipeline.config import read_recipe
-    from hwnas.pipeline.deploying import stages_of
-    from hwnas.pipeline.origins import origin_in
-    from hwnas.pipeline.stages import plan, read_done, run_stages
+    from hwnas.pipeline.stages import read_done, run_stages
 
-    folder = folder or Path("runs") / Path(recipe).stem
-    settings = read_recipe(recipe, assignments)
-    origin_in(folder, settings)  # another run would only be noticed after the calibration
-    stages = stages_of(settings, recipe, folder, assignments=assignments, force=force)
-    steps = plan(stages, folder, start=start)
+    asked = _Asked(
+        recipe=recipe, folder=folder or Path("runs") / Path(recipe).stem, assignments=assignments,
+        start=start, force=force, within_s=None if within is None else within / 1e3,
+    ).going_on()  # fmt: skip
     if dry_run:
-        _show_plan(output, recipe, assignments, steps)
+        _show_plan(output, asked)
         return
-    due = [step.stage.name for step in steps if step.due]
-    seconds = {name: done.seconds for name, done in read_done(folder).items()}
-    if not seconds.keys() >= set(due):  # else it will take about as long as the last time
-        seconds = _estimates(output, recipe, folder, assignments)
+    seconds = {name: done.seconds for name, done in read_done(asked.folder).items()}
+    due = [step.stage.name for step in asked.steps() if step.due]
+    # Where all of it was done before, it will take about as long as the last time.
+    if asked.within_s is not None or not seconds.keys() >= set(due):
+        asked, seconds = _estimated(output, asked)
     progress = _Overall(output, seconds, due)
     begun = time.monotonic()
-    failure = run_stages(stages, folder, launch=_launcher(output), start=start, tell=progress)
-    _conclude(output, folder, time.monotonic() - begun)
+    failure = run_stages(
+        asked.stages(), asked.folder, launch=_launcher(output), start=start, tell=progress
+    )
+    _conclude(output, asked.folder, time.monotonic() - begun)
     if failure is not None:
         raise failure
 
 
-def _show_plan(
-    output: Output, recipe: str, assignments: Sequence[str], steps: "Sequence[Step]"
-) -> None:
-    from hwnas.pipeline.config import read_recipe
-    from hwnas.pipeline.estimates import estimate
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is asked for. `within_s`: the seconds it may take; None once its lengths are settled."""
+
+    recipe: str
+    folder: Path
+    assignments: tuple[str, ...]
+    start: str | None
+    force: bool
+    within_s: float | None
+
+    def going_on(self) -> "_Asked":
+        """Return what is asked for, with the lengths that the run was begun with.
+
+        Raises for another run: it would only be noticed after the calibration.
+        """
+        from hwnas.pipeline.lengths import assignments_of, lengths_in
+        from hwnas.pipeline.origins import origin_in
+
+        lengths = None if self.within_s is None else lengths_in(self.folder)
+        asked = self if lengths is None else self.cut(assignments_of(lengths))
+        origin_in(asked.folder, asked.settings())
+        return asked
+
+    def cut(self, assignments: Sequence[str]) -> "_Asked":
+        """Return the same with lengths that are settled."""
+        return replace(self, assignments=(*self.assignments, *assignments), within_s=None)
+
+    def settings(self) -> "Recipe":
+        """Return the recipe with the assignments."""
+        from hwnas.pipeline.config import read_recipe
+
+        return read_recipe(self.recipe, self.assignments)
+
+    def stages(self) -> "list[Stage]":
+        """Return the stages."""
+        from hwnas.pipeline.deploying import stages_of
+
+        return stages_of(
+            self.settings(), self.recipe, self.folder,
+            assignments=self.assignments, force=self.force,
+        )  # fmt: skip
+
+    def steps(self) -> "list[Step]":
+        """Return the stages, and which of them are due."""
+        from hwnas.pipeline.stages import plan
+
+        return plan(self.stages(), self.folder, start=self.start)
+
+
+def _show_plan(output: Output, asked: _Asked) -> None:
+    from hwnas.pipeline.estimates import calibrate, estimate
     from hwnas.training.process import tune_process
 
+    begun = time.monotonic()
     tune_process()
-    found = estimate(read_recipe(recipe, assignments), note=output.note)
+    units = calibrate(asked.settings(), note=output.note)
+    asked, cut = _cut(asked, units, spent=time.monotonic() - begun)
+    found = estimate(asked.settings(), units)
+    steps = asked.steps()
     due = [step for step in steps if step.due]
     total = sum(found.seconds[step.stage.name] for step in due)
     rows = [
@@ -106,7 +168,8 @@ def _show_plan(
         f"  {shlex.join(('hwnas', *command))}" for step in due for command in step.stage.resolved()
     ]
     disk = f"{found.disk_bytes / 1e6:.0f} MB"
-    text = [table(["stage", "time", "why"], rows, right=(1,)), "",
+    text = [*([cut["why"], ""] if cut else []),
+            table(["stage", "time", "why"], rows, right=(1,)), "",
             f"about {clock(total)} in all, and {disk} on disk", "", *commands]  # fmt: skip
     document = {
         "stages": [
@@ -117,24 +180,50 @@ def _show_plan(
         ],
         "seconds": round(total, 1),
         "disk_bytes": found.disk_bytes,
+        "cut": cut,
     }  # fmt: skip
     output.result(document, "\n".join(text))
 
 
-def _estimates(
-    output: Output, recipe: str, folder: Path, assignments: Sequence[str]
-) -> dict[str, float]:
-    """Return seconds by stage, calibrated in a process of its own: this one stays small."""
-    sets = [part for assignment in assignments for part in ("--set", assignment)]
-    command = [*_HWNAS, "run", recipe, *sets, "--run", str(folder)]
+def _cut(asked: _Asked, units: "Units", *, spent: float) -> tuple[_Asked, dict[str, Any] | None]:
+    """Return what is asked for with lengths that fit the time, and what was cut if anything was."""
+    from hwnas.pipeline.lengths import assignments_of, cut_to
+
+    if asked.within_s is None:
+        return asked, None
+    found = cut_to(asked.settings(), units, asked.within_s - spent)
+    if found.share == 1:
+        return asked.cut(()), None
+    takes = f"takes about {clock(found.seconds + spent)}"
+    why = f"cut to {found.share:.0%} of the training and of what is measured, which {takes}"
+    if found.seconds > asked.within_s - spent:
+        why += f", longer than {clock(asked.within_s)}: with less nothing would be learnt"
+    assignments = assignments_of(found.lengths)
+    return asked.cut(assignments), {"why": why, "assignments": list(assignments)}
+
+
+def _estimated(output: Output, asked: _Asked) -> tuple[_Asked, dict[str, float]]:
+    """Return what is asked for, cut if need be, and seconds by stage.
+
+    Calibrated in a process of its own, which has what training's has: this one stays small.
+    """
+    sets = [part for assignment in asked.assignments for part in ("--set", assignment)]
+    command = [*_HWNAS, "run", asked.recipe, *sets, "--run", str(asked.folder)]
+    command += [] if asked.within_s is None else ["--within", f"{asked.within_s:g}s"]
     command += ["--dry-run", "--json", "--quiet"]
     output.note("finding out how long it will take here")
     done = subprocess.run(  # noqa: S603 - our own verb
-        command, stdout=subprocess.PIPE, text=True, check=False
-    )
+        command, stdout=subprocess.PIPE, text=True, check=False,
+        env={**os.environ, **_environment(("train",))},
+    )  # fmt: skip
     if done.returncode:
         raise click.exceptions.Exit(done.returncode)  # it has said why
-    return {stage["name"]: stage["seconds"] for stage in json.loads(done.stdout)["stages"]}
+    found = json.loads(done.stdout)
+    seconds = {stage["name"]: stage["seconds"] for stage in found["stages"]}
+    if found["cut"] is None:
+        return asked, seconds
+    output.note(found["cut"]["why"])
+    return asked.cut(found["cut"]["assignments"]), seconds
 
 
 class _Overall:

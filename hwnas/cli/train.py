@@ -149,7 +149,7 @@ def training_watcher(output: Output, last: dict[str, float]) -> "Callable[[Progr
 def _line(progress: "Progress") -> str:
     minutes, seconds = divmod(round(progress.seconds_left), 60)
     parts = [
-        f"epoch {progress.epoch + 1}/{progress.epochs}",
+        f"epoch {progress.epoch + 1}/{progress.epochs:g}",
         f"step {progress.step}/{progress.steps}",
         " ".join(f"{role} {loss:.3f}" for role, loss in progress.losses.items()),
         f"{progress.images_per_second:.0f} images/s",

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _WARM_UP, _TIMED = 6, 12
 _EVALUATED = 1024
-_PROCESS_SECONDS = 3.0  # a verb that needs torch: interpreter and imports
+_PROCESS_SECONDS = 1.5  # a verb that needs torch: interpreter and imports
 _CHECKPOINTS = 2
 _TRAINING_STATE = 4  # weights, two moments of AdamW, and the copy that search uses
 
@@ -36,32 +37,39 @@ class Estimates:
     seconds: dict[str, float]
     disk_bytes: int
 
+    def total(self) -> float:
+        """Return the seconds of all stages."""
+        return sum(self.seconds.values())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Units:
+class Units:
+    """Seconds of what a recipe does many times; `batches` of an epoch, `parameters` in all."""
+
     step: float
-    steps: int
+    batches: int
     evaluation: float
     measurement: float
     parameters: int
 
 
-def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
-    """Return estimates for this machine; takes about ten seconds for a small space."""
-    units = _timed(recipe, note)
+def estimate(recipe: Recipe, units: Units) -> Estimates:
+    """Return estimates for the machine that was timed; what may be changed by now is not timed."""
     deploy = recipe.deploy
     settings = len(deploy.threads) * len(deploy.precisions) * len(deploy.backends)
-    evaluations = max(1, recipe.schedule.epochs // max(recipe.evaluation.every_epochs, 1))
+    training = units.step * recipe.schedule.steps(units.batches)
+    every = recipe.evaluation.every_epochs
+    evaluations = 1 + (ceil(recipe.schedule.epochs) - 1) // every if every else 1
     subnets = 2 + recipe.evaluation.random_subnets
     each = units.evaluation + units.measurement
     answers = len(deploy.latency)
     seconds = {
-        "train": units.step * units.steps + evaluations * subnets * units.evaluation,
+        "train": training + evaluations * subnets * units.evaluation,
         "profile": settings * deploy.models * units.measurement,
         "fit": deploy.accuracies * units.evaluation + deploy.accuracies / 10.0,
         "search": answers * (2.0 + deploy.verify * each),
-        "export": answers * (2.0 * _PROCESS_SECONDS + 2.0 * each),
-        "validate": answers * (_PROCESS_SECONDS + 2.0 * each),
+        "export": answers * (_PROCESS_SECONDS + each),
+        "validate": answers * (_PROCESS_SECONDS + each),
         "explain": units.measurement,
         "report": 0.0,
     }
@@ -75,12 +83,12 @@ def estimate(recipe: Recipe, *, note: Callable[[str], None]) -> Estimates:
     )
 
 
-def _landmarks_seconds(recipe: Recipe, units: _Units) -> float:
+def _landmarks_seconds(recipe: Recipe, units: Units) -> float:
     """Return about how long landmarks take: a step of theirs is that of one subnet."""
     named = recipe.deploy.landmarks
     count = DEFAULT_COUNT if named == (AUTO,) else len(named)
-    training = units.step * units.steps / (2 + recipe.plan.random)
-    return count * (training + units.evaluation + units.measurement + 3.0 * _PROCESS_SECONDS)
+    training = units.step * recipe.schedule.steps(units.batches) / (2 + recipe.plan.random)
+    return count * (training + units.evaluation + units.measurement + 6.0 * _PROCESS_SECONDS)
 
 
 class _EnoughError(Exception):
@@ -100,7 +108,8 @@ class _NoKeeper:
         """Keep no event."""
 
 
-def _timed(recipe: Recipe, note: Callable[[str], None]) -> _Units:
+def calibrate(recipe: Recipe, *, note: Callable[[str], None]) -> Units:
+    """Time the parts of a recipe on this machine; takes about ten seconds for a small space."""
     from hwnas.supernet import Supernet
     from hwnas.training.data import load_data
     from hwnas.training.distributed import Ranks
@@ -115,9 +124,9 @@ def _timed(recipe: Recipe, note: Callable[[str], None]) -> _Units:
     supernet = Supernet(of, seed=recipe.process.seed)
     device = device_of(recipe)
     training = prepare(recipe, data, supernet, device=device, ranks=Ranks())
-    return _Units(
+    return Units(
         step=_step_seconds(training),
-        steps=len(training.batches) * recipe.schedule.epochs,
+        batches=len(training.batches),
         evaluation=_evaluation_seconds(training),
         measurement=_measurement_seconds(of),
         parameters=sum(tensor.numel() for tensor in supernet.parameters()),
@@ -135,7 +144,7 @@ def _check_landmarks(recipe: Recipe, data: "Data") -> None:
 def _step_seconds(training: "Training") -> float:
     from hwnas.training.loop import train
 
-    steps = min(_WARM_UP + _TIMED, len(training.batches) * training.recipe.schedule.epochs)
+    steps = min(_WARM_UP + _TIMED, training.steps)
     warm_up = min(_WARM_UP, steps // 2)
     times = [monotonic()]
 
@@ -169,7 +178,9 @@ def _evaluation_seconds(training: "Training") -> float:
             device=training.device,
         )
     ]
-    return (times[-1] - times[0]) / (len(archs) - 1) * whole / images
+    calibration = min(recipe.evaluation.calibration_images, len(training.data.train))
+    share = (calibration + whole) / (calibration + images)
+    return (times[-1] - times[0]) / (len(archs) - 1) * share
 
 
 def _measurement_seconds(of: Space) -> float:

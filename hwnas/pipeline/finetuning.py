@@ -202,11 +202,10 @@ def _finish(
     out: Path, training: Training, recipe: Recipe, base: Card, binds: Mapping[str, Any]
 ) -> Card:
     arch = training.supernet.space.largest()
-    steps = len(training.batches) * recipe.schedule.epochs
     told = {
         **binds,
         "epochs": recipe.schedule.epochs,
-        "steps": steps,
+        "steps": training.steps,
         "teacher": list(recipe.losses.teacher.models),
         "accuracy_before": None if base.accuracy is None else base.accuracy.value,
     }

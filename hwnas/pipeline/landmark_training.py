@@ -206,12 +206,11 @@ def _finish(folder: Path, training: Training, network: Known, binds: Mapping[str
         for name, tensor in trained.state_dict().items()
     }
     write_tensors(folder / WEIGHTS_FILE, arrays)
-    steps = len(training.batches) * recipe.schedule.epochs
     told = {
         **binds,
         "epochs": recipe.schedule.epochs,
-        "steps": steps,
-        "images": steps * recipe.optimiser.batch_size,
+        "steps": training.steps,
+        "images": training.steps * recipe.optimiser.batch_size,
         "heldout": seen,
         "data": describe_data(data),
     }

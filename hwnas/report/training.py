@@ -74,7 +74,7 @@ def _about(material: Material, losses: Series) -> str:
     epochs = material.recipe.get("schedule", {}).get("epochs")
     text = f"{plural(steps, 'step')}"
     if epochs is not None:
-        text += f" in {plural(int(epochs), 'epoch')}"
+        text += f" in {plural(epochs, 'epoch')}"
     if material.data:
         text += f" on {material.data}"
     roles = [role for role in losses if role]

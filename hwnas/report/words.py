@@ -74,7 +74,7 @@ def listed(words: Sequence[str], *, last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
-def plural(number: int, noun: str, nouns: str = "") -> str:
+def plural(number: float, noun: str, nouns: str = "") -> str:
     """Return a number with its noun: 1 subnet, 2 subnets."""
     return f"{number:,}{SPACE}{noun if number == 1 else nouns or noun + 's'}"
 

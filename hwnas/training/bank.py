@@ -78,6 +78,6 @@ class Bank:
             self._kept[int(level)][arch] = float(loss)
 
 
-def share_of_bank(epoch: int, *, epochs: int, start: float, growth: float) -> float:
+def share_of_bank(epoch: int, *, epochs: float, start: float, growth: float) -> float:
     """Return the probability with which a subnet comes from the bank in an epoch."""
     return min(1.0, start + growth * (_STAGES * (epoch + 1) // epochs))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,7 +62,7 @@ class Progress:
     step: int
     steps: int
     epoch: int
-    epochs: int
+    epochs: float
     images_per_second: float
     seconds_left: float
     losses: Mapping[str, float]
@@ -85,6 +86,11 @@ class Training:
     device: torch.device
     ranks: Ranks
 
+    @property
+    def steps(self) -> int:
+        """How many steps there are in all."""
+        return self.recipe.schedule.steps(len(self.batches))
+
 
 def train(
     training: Training,
@@ -100,11 +106,11 @@ def train(
     """
     steps_per_epoch = len(training.batches)
     epochs = training.recipe.schedule.epochs
-    done = _go_on(training, keeper.latest(), steps=steps_per_epoch * epochs)
-    clock = _Clock(done, steps_per_epoch * epochs, training.recipe.optimiser.batch_size)
+    done = _go_on(training, keeper.latest())
+    clock = _Clock(done, training.steps, training.recipe.optimiser.batch_size)
     last_kept = done
     training.supernet.train()
-    for epoch, position, batch in _batches(training, done):
+    for epoch, position, batch in batches_from(training, done):
         step = epoch * steps_per_epoch + position
         try:
             result = _one_step(training, epoch, position, step, batch)
@@ -113,7 +119,7 @@ def train(
         if step % LOG_EVERY == 0 or result.conflict_ratio is not None:
             with _explaining_writes(last_kept):
                 keeper.event(_step_event(training, step, epoch, result))
-        ends_epoch = position + 1 == steps_per_epoch
+        ends_epoch = position + 1 == steps_per_epoch or step + 1 == training.steps
         accuracy = _evaluate(training, keeper, epoch, step + 1) if ends_epoch else {}
         speed = clock.tick(step + 1)
         due = clock.since_kept() > training.recipe.process.checkpoint_seconds
@@ -134,23 +140,26 @@ def train(
         _keep(training, keeper, done)
 
 
-def _go_on(training: Training, checkpoint: Checkpoint | None, *, steps: int) -> int:
+def _go_on(training: Training, checkpoint: Checkpoint | None) -> int:
     """Restore a checkpoint if there is one; return how many steps are done."""
     if checkpoint is None:
         return 0
-    if checkpoint.step < steps:
+    if checkpoint.step < training.steps:
         check_images(training.data, checkpoint.arrays.get(IMAGES))
     restore(training, checkpoint)
     return checkpoint.step
 
 
-def _batches(training: Training, done: int) -> Iterator[tuple[int, int, tuple[Tensor, Tensor]]]:
+def batches_from(training: Training, step: int) -> Iterator[tuple[int, int, tuple[Tensor, Tensor]]]:
+    """Yield epoch, number within the epoch and batch of each step that is left at `step`."""
     per_epoch = len(training.batches)
-    first, start = divmod(done, per_epoch)
-    for epoch in range(first, training.recipe.schedule.epochs):
-        for position, batch in enumerate(training.batches.batches(epoch, start=start), start):
+    epoch, start = divmod(step, per_epoch)
+    while epoch * per_epoch + start < training.steps:
+        left = training.steps - epoch * per_epoch
+        batches = islice(training.batches.batches(epoch, start=start), left - start)
+        for position, batch in enumerate(batches, start):
             yield epoch, position, batch
-        start = 0
+        epoch, start = epoch + 1, 0
 
 
 def _one_step(
@@ -218,7 +227,7 @@ def _mean_losses(result: StepResult) -> dict[str, float]:
 
 def _evaluate(training: Training, keeper: Keeper, epoch: int, step: int) -> dict[str, float]:
     settings = training.recipe.evaluation
-    last = epoch + 1 == training.recipe.schedule.epochs
+    last = step == training.steps
     due = settings.every_epochs and (epoch + 1) % settings.every_epochs == 0
     if not (due or last):
         return {}

@@ -211,5 +211,5 @@ def _schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
         floor=wanted.min_lr * factor,
         start=wanted.warmup_lr * factor,
         warmup_steps=round(wanted.warmup_epochs * steps_per_epoch),
-        steps=wanted.epochs * steps_per_epoch,
+        steps=wanted.steps(steps_per_epoch),
     )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hwnas.errors import UsageError
 from hwnas.training.augment import Augmentation
@@ -12,6 +12,10 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+# A whole number stays one: in files, in digests and where it is shown.
+Epochs = Annotated[
+    float, Field(gt=0), AfterValidator(lambda value: int(value) if value == int(value) else value)
+]
 # More threads than this end the process without a word.
 _MOST_THREADS = 1024
 
@@ -119,10 +123,14 @@ class OptimiserSettings(Settings):
 class ScheduleSettings(Settings):
     """How long, and how the learning rate moves: warm-up, then cosine."""
 
-    epochs: Count = 10
+    epochs: Epochs = Field(10, description="may end within one: 0.5 is half of the images")
     warmup_epochs: NotNegative = 0.5
     warmup_lr: NotNegative = 0.0
     min_lr: NotNegative = 0.0
+
+    def steps(self, per_epoch: int) -> int:
+        """Return how many steps that is."""
+        return max(1, round(self.epochs * per_epoch))
 
 
 class EvaluationSettings(Settings):
@@ -171,7 +179,7 @@ class Recipe(Settings):
         if self.schedule.warmup_epochs >= self.schedule.epochs:
             raise UsageError(
                 f"schedule.warmup_epochs is {self.schedule.warmup_epochs:g} of "
-                f"{self.schedule.epochs} epochs; accepted: fewer than schedule.epochs"
+                f"{self.schedule.epochs:g} epochs; accepted: fewer than schedule.epochs"
             )
         if self.optimiser.batch_size % self.optimiser.accumulate:
             raise UsageError(

@@ -1,0 +1,89 @@
+"""A recipe cut to the time that somebody has: `hwnas run --within 5min`.
+
+Training and what is measured for predictors shrink alike, as little as is needed. What was chosen
+at first is in the run's recipe, so a run that goes on keeps it, whatever the machine does by then.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwnas.pipeline.config import Recipe, read_recipe
+from hwnas.pipeline.estimates import Units, estimate
+from hwnas.pipeline.origins import CONFIG_FILE
+
+# Less training says nothing about subnets, and fewer rows nothing about predictors.
+_LEAST_SHARE = 0.1
+_LEAST_MODELS, _LEAST_ACCURACIES = 12, 16
+_SHARES = 91
+
+Lengths = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """A recipe's lengths at a share of what they were, and about how long all of it takes."""
+
+    share: float
+    lengths: Lengths
+    seconds: float
+
+
+def lengths_of(recipe: Recipe, *, share: float = 1.0) -> Lengths:
+    """Return a share of the recipe's lengths, by the keys that set them."""
+    deploy, schedule = recipe.deploy, recipe.schedule
+    if share == 1.0:
+        epochs, warmup = schedule.epochs, schedule.warmup_epochs
+    else:
+        epochs, warmup = (
+            float(f"{n * share:.3g}") for n in (schedule.epochs, schedule.warmup_epochs)
+        )
+    return {
+        "schedule.epochs": epochs,
+        "schedule.warmup_epochs": warmup,
+        "deploy.models": _cut(deploy.models, share, _LEAST_MODELS),
+        "deploy.accuracies": _cut(deploy.accuracies, share, _LEAST_ACCURACIES),
+        "deploy.verify": _cut(deploy.verify, share, 1),
+    }
+
+
+def _cut(count: int, share: float, least: int) -> int:
+    return min(count, max(least, round(count * share)))
+
+
+def assignments_of(lengths: Lengths) -> tuple[str, ...]:
+    """Return what sets lengths, as `--set` takes it."""
+    return tuple(f"{key}={value!r}" for key, value in lengths.items())
+
+
+def cut_to(recipe: Recipe, units: Units, seconds: float) -> Cut:
+    """Return the longest lengths with which a recipe takes at most so long.
+
+    Where even the least takes longer, that is returned.
+    """
+    for step in range(_SHARES):
+        share = 1.0 - step * (1.0 - _LEAST_SHARE) / (_SHARES - 1)
+        lengths = lengths_of(recipe, share=share)
+        cut = Cut(
+            share=share, lengths=lengths, seconds=estimate(_with(recipe, lengths), units).total()
+        )
+        if cut.seconds <= seconds:
+            break
+    return cut
+
+
+def lengths_in(folder: Path) -> Lengths | None:
+    """Return the lengths that a run was begun with, None before it has begun."""
+    config = folder / CONFIG_FILE
+    return lengths_of(read_recipe(str(config))) if config.exists() else None
+
+
+def _with(recipe: Recipe, lengths: Lengths) -> Recipe:
+    sections: dict[str, dict[str, float]] = {}
+    for key, value in lengths.items():
+        section, name = key.split(".")
+        sections.setdefault(section, {})[name] = value
+    changed = {
+        section: getattr(recipe, section).model_copy(update=values)
+        for section, values in sections.items()
+    }
+    return recipe.model_copy(update=changed)
