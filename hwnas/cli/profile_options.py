@@ -33,8 +33,8 @@ def _care(
     patience = max_seconds * usual.patience_s / usual.max_s
     if patience >= timeout:
         raise UsageError(
-            f"--max-seconds {max_seconds:g} can take {patience:g} s beside others that use the "
-            f"memory, --timeout is {timeout:g}; accepted: a longer timeout",
+            f"--max-seconds {max_seconds:g} can take {patience:g} s beside others that slow it "
+            f"down, --timeout is {timeout:g}; accepted: a longer timeout",
             f"--timeout {max(60.0, 2 * patience):g}",
         )
     return Options(
@@ -70,7 +70,7 @@ CARE = options(
     click.option("--max-seconds", type=SECONDS, default="1.5", show_default=True,
                  metavar="SECONDS",
                  help="Stop measuring a model after this time; it can be 2.7 times as long "
-                 "beside others that use the memory."),
+                 "beside others that slow it down."),
     click.option("--timeout", type=SECONDS, default="60", show_default=True, metavar="SECONDS",
                  help="Give up on a model after this time."),
     together("care", _care, "force", "retry_failures", "again", "no_memory", "max_seconds",

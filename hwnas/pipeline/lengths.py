@@ -12,9 +12,9 @@ from hwnas.pipeline.estimates import Units, estimate
 from hwnas.pipeline.origins import CONFIG_FILE
 
 # Less training says nothing about subnets, and fewer rows nothing about predictors.
-_LEAST_SHARE = 0.1
+_LEAST_SHARE = 0.2
 _LEAST_MODELS, _LEAST_ACCURACIES = 12, 16
-_SHARES = 91
+_SHARES = 81
 
 Lengths = dict[str, float]
 
@@ -31,19 +31,17 @@ class Cut:
 def lengths_of(recipe: Recipe, *, share: float = 1.0) -> Lengths:
     """Return a share of the recipe's lengths, by the keys that set them."""
     deploy, schedule = recipe.deploy, recipe.schedule
-    if share == 1.0:
-        epochs, warmup = schedule.epochs, schedule.warmup_epochs
-    else:
-        epochs, warmup = (
-            float(f"{n * share:.3g}") for n in (schedule.epochs, schedule.warmup_epochs)
-        )
     return {
-        "schedule.epochs": epochs,
-        "schedule.warmup_epochs": warmup,
+        "schedule.epochs": _shortened(schedule.epochs, share),
+        "schedule.warmup_epochs": _shortened(schedule.warmup_epochs, share),
         "deploy.models": _cut(deploy.models, share, _LEAST_MODELS),
         "deploy.accuracies": _cut(deploy.accuracies, share, _LEAST_ACCURACIES),
         "deploy.verify": _cut(deploy.verify, share, 1),
     }
+
+
+def _shortened(epochs: float, share: float) -> float:
+    return epochs if share == 1 else float(f"{epochs * share:.3g}")
 
 
 def _cut(count: int, share: float, least: int) -> int:
@@ -52,7 +50,9 @@ def _cut(count: int, share: float, least: int) -> int:
 
 def assignments_of(lengths: Lengths) -> tuple[str, ...]:
     """Return what sets lengths, as `--set` takes it."""
-    return tuple(f"{key}={value!r}" for key, value in lengths.items())
+    return tuple(
+        f"{key}={int(value) if value == int(value) else value!r}" for key, value in lengths.items()
+    )
 
 
 def cut_to(recipe: Recipe, units: Units, seconds: float) -> Cut:
@@ -63,9 +63,8 @@ def cut_to(recipe: Recipe, units: Units, seconds: float) -> Cut:
     for step in range(_SHARES):
         share = 1.0 - step * (1.0 - _LEAST_SHARE) / (_SHARES - 1)
         lengths = lengths_of(recipe, share=share)
-        cut = Cut(
-            share=share, lengths=lengths, seconds=estimate(_with(recipe, lengths), units).total()
-        )
+        takes = estimate(_with(recipe, lengths), units).total()
+        cut = Cut(share=share, lengths=lengths, seconds=takes)
         if cut.seconds <= seconds:
             break
     return cut

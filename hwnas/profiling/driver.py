@@ -195,8 +195,8 @@ def _run_all(
         queue += once_more
         if once_more and note is not None:
             note(
-                f"{len(once_more)} of {len(todo)} measurements met a memory that others used, as "
-                "was seen by the best of them, and are made once more; all are recorded"
+                f"{len(once_more)} of {len(todo)} measurements met a machine that others slowed "
+                "down, as was seen by the best of them, and are made once more; all are recorded"
             )
         if progress is not None:
             elapsed = time.perf_counter() - start

@@ -2,21 +2,20 @@
 
 Warm-up; blocks of runs of which the first is dropped (it meets the caches of whatever ran before);
 a fixed reference model between blocks, to see the machine drift; a run whose wall time exceeds its
-processor time was preempted and is run again, and so are blocks beside which the memory was
-contended; stop when the median is known well enough.
+processor time was preempted and is run again, and so are blocks beside which others slowed down the
+memory or the core; stop when the median is known well enough.
 """
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from hwnas.profiling.contention import CONTENTION_LIMIT, MemoryProbe
+from hwnas.profiling.clocks import Clocks, Timing
+from hwnas.profiling.contention import CONTENTION_LIMIT, CORE_LIMIT, Levels, MemoryProbe
 from hwnas.profiling.records import Clock, Latency, Privilege
 from hwnas.profiling.statistics import Summary, summarise
 
@@ -24,9 +23,9 @@ DRIFT_LIMIT = 0.01
 _ROUND_MS = 5
 _FEWEST_AT_REST = 18
 _COARSE_S = 1e-5
-_LOOKS, _LOOK_S = 5, 0.05
-# Of the time between two probes of the memory to that of a probe: at most a fifth goes to probing.
-_PROBE_PAUSE = 4
+# Of the time between two looks at the machine to that of a look: at most a fifth goes to looking.
+_LOOK_PAUSE = 4
+_REFERENCE_RUNS = 4  # of a look
 
 
 # One inference. Returns its time in ms if the device has a clock of its own, else None.
@@ -37,92 +36,66 @@ Run = Callable[[], float | None]
 class Plan:
     """How long to measure. `block_s` bounds a block of a slow model, at least 3 runs.
 
-    `patience_s` bounds the time as `max_s` does while others use the memory.
+    `patience_s` bounds the time as `max_s` does while others disturb.
     """
 
     warmup_runs: int = 5
     warmup_s: float = 0.03
     block_runs: int = 10
     block_s: float = 0.5
-    reference_every: int = 5
+    stretch_blocks: int = 5
     target: float = 0.0075
     min_runs: int = 27
     max_runs: int = 300
     max_s: float = 1.5
     patience_s: float = 4.0
-    probe_every_s: float = 0.05
+    look_every_s: float = 0.05
     preempted_ratio: float = 1.05
 
 
-@cache
-def thread_clock_step() -> float:
-    """Return the steps in which this thread's processor time is counted, in seconds.
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """By which share the memory and the core were slower than at rest."""
 
-    They are looked at: some sandboxes promise nanoseconds and count ten milliseconds.
-    """
-    told = time.get_clock_info("thread_time").resolution
-    return max(told, min(_step(time.thread_time, time.perf_counter) for _ in range(_LOOKS)))
+    memory: float = 0.0
+    core: float = 0.0
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether others slow down what runs now."""
+        return self.memory > CONTENTION_LIMIT or self.core > CORE_LIMIT
 
-def _step(clock: Callable[[], float], wall: Callable[[], float]) -> float:
-    """Return by how much a clock moves at once, at least; a long time if it stands still."""
-    until, before = wall() + _LOOK_S, clock()
-    while (now := clock()) == before:
-        if wall() > until:
-            return _LOOK_S
-    return now - before
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clocks:
-    """Sources of seconds: the wall, this thread's and this process's processor time.
-
-    Some systems count processor time in steps of milliseconds; there it is of no use.
-    """
-
-    wall: Callable[[], float] = time.perf_counter
-    thread: Callable[[], float] = time.thread_time
-    process: Callable[[], float] = time.process_time
-    sleep: Callable[[float], None] = time.sleep
-    thread_step_s: float = field(default_factory=thread_clock_step)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """One run, in ms; `thread` is None where this thread did not do the work."""
-
-    wall: float
-    thread: float | None
-    device: float | None
-
-    def by(self, clock: Clock) -> float:
-        """Return the time on one of the clocks."""
-        value = {"wall": self.wall, "thread_cpu": self.thread, "device": self.device}[clock]
-        return self.wall if value is None else value
+    def or_worse(self, other: "_Look") -> "_Look":
+        """Return the worse of both, as it may have been in between."""
+        return _Look(max(self.memory, other.memory), max(self.core, other.core))
 
 
 @dataclass(slots=True)
 class _Series:
-    """Accepted, contended and preempted times of one model, and how contended the memory was."""
+    """Accepted, contended and preempted times of one model, and the looks beside its blocks."""
 
     clock: Clock
+    preempted_ratio: float
     accepted: list[float] = field(default_factory=list)
     contended: list[float] = field(default_factory=list)
     preempted: list[float] = field(default_factory=list)
-    excesses: list[float] = field(default_factory=list)
+    looks: list[_Look] = field(default_factory=list)
 
-    def take(self, timings: list[Timing], preempted_ratio: float, excess: float = 0.0) -> None:
-        """Sort the timings of a block, beside which the memory was so much slower than at rest."""
-        undisturbed = self.accepted if excess <= CONTENTION_LIMIT else self.contended
-        self.excesses.append(excess)
+    def take(self, timings: list[Timing], look: _Look) -> None:
+        """Sort the timings of a block by what was seen beside it."""
+        undisturbed = self.contended if look.disturbed else self.accepted
+        self.looks.append(look)
         for timing in timings:
-            was_preempted = (
-                self.clock == "wall"
-                and timing.thread is not None
-                and timing.wall > preempted_ratio * timing.thread
-            )
-            times = self.preempted if was_preempted else undisturbed
+            times = self.preempted if self.was_preempted(timing) else undisturbed
             times.append(round(timing.by(self.clock), _ROUND_MS))
+
+    def was_preempted(self, timing: Timing) -> bool:
+        """Return whether others had the core for a part of that time."""
+        return (
+            self.clock == "wall"
+            and timing.thread is not None
+            and timing.wall > self.preempted_ratio * timing.thread
+        )
 
     @property
     def at_rest(self) -> bool:
@@ -138,7 +111,7 @@ class _Series:
     @property
     def contention(self) -> float:
         """By which share the memory was slower than at rest beside the usable times."""
-        counted = [e for e in self.excesses if e <= CONTENTION_LIMIT or not self.at_rest]
+        counted = [look.memory for look in self.looks if not (look.disturbed and self.at_rest)]
         return float(np.median(counted)) if counted else 0.0
 
     def summary(self) -> Summary:
@@ -155,6 +128,7 @@ def measure(
     reference: Run | None = None,
     baseline_ms: float | None = None,
     memory: MemoryProbe | None = None,
+    core: Levels | None = None,
     plan: Plan | None = None,
     clocks: Clocks | None = None,
     enough: Callable[[float], bool] | None = None,
@@ -164,10 +138,10 @@ def measure(
     `clock` is what to prefer: a device's own clock is always used, and "thread_cpu" falls back to
     the wall where the work is done by another thread. `baseline_ms` is what `reference` took when
     the session began; the result is divided by its drift where that exceeds a hundredth. Blocks
-    beside which `memory` was contended are left out as long as there are enough others.
-    `privilege` is what the caller holds: without one the memory is judged by processor time, since
-    other work that takes the core says nothing of the memory. `enough` replaces the decision to
-    stop; it is given the seconds spent.
+    beside which `memory` was contended, or `reference` slower than the levels of the `core`, are
+    left out as long as there are enough others. `privilege` is what the caller holds: without one
+    the memory is judged by processor time, since other work that takes the core says nothing of
+    the memory. `enough` replaces the decision to stop; it is given the seconds spent.
     """
     plan, clocks = plan or Plan(), clocks or Clocks()
     with _no_garbage_collection():
@@ -176,23 +150,16 @@ def measure(
         )
         warm = session.warm_up(run)
         used = _clock(clock, warm)
-        model, drift = _Series(clock=used), _Series(clock="wall" if used == "device" else used)
-        session.collect(
-            run,
-            reference=reference,
-            memory=memory,
-            model=model,
-            drift=drift,
-            typical=warm[-1],
-            enough=enough,
-        )
+        ratio = plan.preempted_ratio
+        model = _Series(clock=used, preempted_ratio=ratio)
+        drift = _Series(clock="wall" if used == "device" else used, preempted_ratio=ratio)
+        watch = _Watch(timer=session, reference=reference, memory=memory, core=core, drift=drift)
+        session.collect(run, watch=watch, model=model, typical=warm[-1], enough=enough)
     concluded = _concluded(model, drift, baseline_ms, privilege)
     if memory is None:
         return concluded
-    left_out = len(model.contended) if model.at_rest else 0
     return replace(
         concluded,
-        contended=left_out,
         contention=round(model.contention, _ROUND_MS),
         memory_ms=round(memory.rest_ms * (1 + model.contention), _ROUND_MS),
     )
@@ -202,7 +169,9 @@ def _concluded(
     model: _Series, drift: _Series, baseline_ms: float | None, privilege: Privilege
 ) -> Latency:
     summary = model.summary()
-    reference_ms = drift.summary().median if drift.usable else None
+    # Where the model's times are of a machine at rest, so are the reference's.
+    times = drift.accepted if model.at_rest and drift.accepted else drift.usable
+    reference_ms = summarise(np.array(times)).median if times else None
     moved = None if not (reference_ms and baseline_ms) else reference_ms / baseline_ms - 1
     scale = 1.0 if moved is None or abs(moved) <= DRIFT_LIMIT else 1 + moved
     return Latency(
@@ -213,6 +182,7 @@ def _concluded(
         n=len(model.usable),
         kept_share=summary.kept_share,
         preempted=len(model.preempted),
+        contended=len(model.contended) if model.at_rest else 0,
         half_width=summary.half_width,
         clock=model.clock,
         privilege=privilege,
@@ -274,57 +244,44 @@ class _Timer:
         self,
         run: Run,
         *,
-        reference: Run | None,
-        memory: MemoryProbe | None,
+        watch: "_Watch",
         model: _Series,
-        drift: _Series,
         typical: Timing,
         enough: Callable[[float], bool] | None,
     ) -> None:
-        """Fill both series until the median is known well enough or the plan's caps are reached."""
+        """Fill the series until the median is known well enough or the plan's caps are reached."""
         plan, start = self.plan, self.clocks.wall()
         works_here = typical.thread is not None
         runs = int(np.clip(plan.block_s * 1e3 / max(typical.wall, 1e-6), 3, plan.block_runs))
-        since_reference, before = plan.reference_every, self._excess(memory)
+        before = watch.look(works_here)
         while True:
-            if reference is not None and since_reference >= plan.reference_every:
-                self._time_reference(reference, drift, works_here)
-                since_reference = 0
-            many = 1 if memory is None else plan.reference_every
-            pause = max(plan.probe_every_s, _PROBE_PAUSE * memory.cost_s if memory else 0.0)
+            many = plan.stretch_blocks if watch.sees else 1
+            pause = max(plan.look_every_s, _LOOK_PAUSE * watch.cost_s)
             blocks = self._stretch(run, many, pause=pause, runs=runs, works_here=works_here)
-            since_reference += len(blocks)
-            after = self._excess(memory)
+            after = watch.look(works_here)
             for timings in blocks:
-                model.take(timings, plan.preempted_ratio, max(before, after))
+                model.take(timings, before.or_worse(after))
             before = after
             spent = self.clocks.wall() - start
             if enough(spent) if enough else self._enough(model, spent):
                 break
-        if reference is not None:
-            self._time_reference(reference, drift, works_here)
 
     def _stretch(
         self, run: Run, blocks: int, *, pause: float, runs: int, works_here: bool
     ) -> list[list[Timing]]:
-        """Run up to so many blocks, fewer where they take long: between probes of the memory."""
+        """Run up to so many blocks, fewer where they take long: between looks at the machine."""
         start, done = self.clocks.wall(), list[list[Timing]]()
         while len(done) < blocks and self.clocks.wall() - start < pause:
             done.append(self.block(run, runs=runs, works_here=works_here))
         return done
 
-    def _excess(self, memory: MemoryProbe | None) -> float:
-        if memory is None:
-            return 0.0
+    def memory_excess(self, memory: MemoryProbe) -> float:
+        """Return by which share the memory is slower now than at rest."""
         start = self.clocks.wall()
         by_processor = self.preemptible and self.clocks.thread_step_s <= _COARSE_S
         excess = memory.excess(self.clocks.thread if by_processor else self.clocks.wall)
         self._rest_since(start)
         return excess
-
-    def _time_reference(self, reference: Run, drift: _Series, works_here: bool) -> None:
-        block = self.block(reference, runs=self.plan.block_runs, works_here=works_here)
-        drift.take(block, self.plan.preempted_ratio)
 
     def _enough(self, model: _Series, spent: float) -> bool:
         plan, n = self.plan, len(model.accepted)
@@ -335,6 +292,48 @@ class _Timer:
         if spent >= plan.max_s:
             return True
         return n >= plan.min_runs and model.summary().half_width <= plan.target
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Looks at the machine between blocks; `drift` gets the times of the reference model.
+
+    `cost_s` is how long the last look took.
+    """
+
+    timer: _Timer
+    reference: Run | None
+    memory: MemoryProbe | None
+    core: Levels | None
+    drift: _Series
+    cost_s: float = 0.0
+
+    @property
+    def sees(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.reference is not None or self.memory is not None
+
+    def look(self, works_here: bool) -> _Look:
+        """Return how slow the machine is now."""
+        clock, memory = self.timer.clocks.wall, 0.0
+        start = clock()
+        if self.memory is not None:
+            memory = self.timer.memory_excess(self.memory)
+        look = _Look(memory=memory)
+        if self.reference is not None:
+            timings = self.timer.block(self.reference, runs=_REFERENCE_RUNS, works_here=works_here)
+            look = replace(look, core=self._core_excess(timings))
+            self.drift.take(timings, look)
+        self.cost_s = clock() - start
+        return look
+
+    def _core_excess(self, timings: list[Timing]) -> float:
+        drift = self.drift
+        times = [t.by(drift.clock) for t in timings if not drift.was_preempted(t)]
+        if self.core is None or not times:
+            return 0.0
+        self.core.add(float(np.median(times)))
+        return self.core.excess()
 
 
 def _clock(wanted: Literal["wall", "thread_cpu"], warm: list[Timing]) -> Clock:

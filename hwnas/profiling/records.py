@@ -81,9 +81,9 @@ class Latency:
 
     `samples_ms` are raw; `median_ms`, `p90_ms`, `p99_ms` are divided by `scale`, which is 1 unless
     the reference model drifted by more than a hundredth. `contended` runs were left out as others
-    used the memory; `contention` is by how much slower it was than at rest beside the samples, and
-    `memory_ms` the time of the probe that told so. `half_width` is that of the median's 95 %
-    confidence interval, as a share of the median.
+    used the memory or the core; `contention` is by how much slower the memory was than at rest
+    beside the samples, and `memory_ms` the time of the probe that told so. `half_width` is that of
+    the median's 95 % confidence interval, as a share of the median.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT

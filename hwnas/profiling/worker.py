@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ import psutil
 from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall, Session, backend
 from hwnas.profiling.backends.base import ModelSource
-from hwnas.profiling.contention import MemoryProbe
+from hwnas.profiling.contention import Levels, MemoryProbe
 from hwnas.profiling.energy import energy_per_run_mj
 from hwnas.profiling.machine import CpuTimes, conditions_since, cpu_times
 from hwnas.profiling.measure import Plan, measure
@@ -34,12 +35,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Worker:
-    """What is kept between requests: reference sessions, the probe and a prepared model."""
+    """What is kept between requests: references, how the machine was, and a prepared model."""
 
     def __init__(self) -> None:
         self._references: dict[str, Session] = {}
         self._prepared: Session | None = None
         self._probe = MemoryProbe()
+        self._cores: dict[tuple[str, int], Levels] = defaultdict(Levels)
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Return the reply to a request."""
@@ -67,6 +69,7 @@ class _Worker:
                 reference=reference.run,
                 baseline_ms=request.get("baseline_ms"),
                 memory=self._probe,
+                core=self._core(request),
                 plan=Plan(**request.get("plan", {})),
             )
         conditions = _conditions(before, own)
@@ -88,6 +91,8 @@ class _Worker:
                 clock=_clock(held, settings),
                 privilege=held.privilege,
                 rest_share=held.rest_share,
+                reference=reference.run,
+                core=self._core(request),
             )
         return {"reference_ms": latency.median_ms}
 
@@ -146,6 +151,10 @@ class _Worker:
             path = Path(request["reference"])
             self._references[name] = backend(name).open(path, settings=Settings())
         return self._references[name]
+
+    def _core(self, request: Request) -> Levels:
+        """Return what the reference took so far; threads that wait for work slow it down, too."""
+        return self._cores[request["backend"], request["settings"]["threads"]]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from hwnas.profiling.measure import Plan
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
     """Return options that measure quickly whatever the machine does."""
-    quick = Plan(min_runs=9, max_runs=18, max_s=0.5)
+    quick = Plan(min_runs=9, max_runs=18, max_s=0.5, patience_s=0.5)
     return Options(force=True, memory=False, plan=quick, lock_folder=tmp_path / "locks")
 
 

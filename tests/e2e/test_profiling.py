@@ -227,7 +227,8 @@ profile(
     grid(TOY_ARCHS),
     provide=provide_toy,
     output=Path(sys.argv[1]),
-    options=Options(force=True, memory=False, plan=Plan(min_runs=9, max_runs=18, max_s=0.5),
+    options=Options(force=True, memory=False,
+                    plan=Plan(min_runs=9, max_runs=18, max_s=0.5, patience_s=0.5),
                     lock_folder=Path(sys.argv[2])),
 )
 """

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
 
@@ -12,6 +12,7 @@ import pytest
 
 import hwnas.cli.run as verb
 from hwnas.cli.main import main
+from hwnas.pipeline.config import read_recipe, to_toml
 
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
@@ -45,17 +46,57 @@ def test_what_was_done_before_is_not_timed_again(
     (tmp_path / "stages.json").write_text(json.dumps(document))
     timed: list[bool] = []
 
-    def estimates(*_: object) -> dict[str, float]:
+    def estimated(_: object, asked: object) -> tuple[object, dict[str, float]]:
         timed.append(True)
-        return dict.fromkeys(STAGES, 60.0)
+        return asked, dict.fromkeys(STAGES, 60.0)
 
-    monkeypatch.setattr(verb, "_estimates", estimates)
+    monkeypatch.setattr(verb, "_estimated", estimated)
     monkeypatch.setattr(verb, "_launcher", lambda _: lambda command: None)
     monkeypatch.setattr(verb, "_conclude", lambda *_: None)
     assert main(["run", "nano-digits", "--run", str(tmp_path)]) == 0
     assert bool(timed) == (unknown is not None)
     wanted = "about 1:00, 8:00" if timed else "about 0:30, 4:00"
     assert f"[1/8] train: {wanted} left in all (not done yet)" in capsys.readouterr().err
+
+
+def test_less_is_done_where_there_is_no_time_for_all(hwnas: Run, tmp_path: Path) -> None:
+    command = ("run", "nano-digits", "--run", str(tmp_path / "r"), "--dry-run", "--json")
+    child = hwnas(*command, "--within", "1s")
+    assert child.returncode == 0, child.stderr
+    found = json.loads(child.stdout)
+    whole = read_recipe("nano-digits")
+    cut = read_recipe("nano-digits", found["cut"]["assignments"])
+    assert cut.schedule.epochs == pytest.approx(whole.schedule.epochs * 0.2, rel=0.01)
+    assert 12 <= cut.deploy.models <= whole.deploy.models
+    assert "cut to 20% " in found["cut"]["why"]
+    assert "longer than 0:01" in found["cut"]["why"]
+    (train,) = found["stages"][0]["commands"]
+    assert f"schedule.epochs={cut.schedule.epochs}" in train
+
+    child = hwnas(*command, "--within", "1h")
+    assert json.loads(child.stdout)["cut"] is None
+
+
+def test_a_run_keeps_the_lengths_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(verb, "_launcher", lambda _: commands.append)
+    monkeypatch.setattr(verb, "_conclude", lambda *_: None)
+    monkeypatch.setattr(verb, "_estimated", lambda _, asked: (asked, dict.fromkeys(STAGES, 1.0)))
+    began = read_recipe(
+        "nano-digits", ["schedule.epochs=0.5", "schedule.warmup_epochs=0", "deploy.accuracies=17"]
+    )
+    (tmp_path / "config.toml").write_text(to_toml(began))
+    assert main(["run", "nano-digits", "--run", str(tmp_path), "--within", "5min"]) == 0
+    train, fit = (next(one for one in commands if one[0] == name) for name in ("train", "fit"))
+    assert "schedule.epochs=0.5" in train
+    assert fit[-1] == "17"
+
+    assert main(["run", "nano-digits", "--run", str(tmp_path), "--within", "5"]) == 2
+    told = capsys.readouterr().err
+    assert "--within: '5' has no unit" in told
+    assert "such as 5min" in told
 
 
 @pytest.mark.usefixtures("own_lock")

@@ -54,6 +54,21 @@ def trained(
     return training, keeper
 
 
+def test_a_training_may_end_within_an_epoch() -> None:
+    whole, kept = trained("schedule.epochs=1.5")
+    per_epoch = len(whole.batches)
+    steps = per_epoch + round(per_epoch / 2)
+    assert max(kept.checkpoints) == whole.steps == steps > per_epoch + 1
+    assert [event["step"] for event in kept.events if event["kind"] == "evaluation"] == [steps]
+    resumed, _ = trained("schedule.epochs=1.5", start=kept.checkpoints[steps - 1])
+    assert torch.equal(whole.flat.weights, resumed.flat.weights)
+    longer, _ = trained("schedule.epochs=2")
+    assert longer.learning_rate(steps) > whole.learning_rate(steps) == pytest.approx(0)
+
+    brief, kept = trained("schedule.epochs=1e-3")
+    assert max(kept.checkpoints) == brief.steps == 1
+
+
 BANK = ("plan.kind=complexity", "plan.random=2", "plan.bank=2", "plan.bank_share=0.5",
         "plan.levels=[2e6, 4e6]", "plan.smallest_up_to=[4e6]")  # fmt: skip
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from hwnas.profiling.contention import MemoryProbe
-from hwnas.profiling.measure import Clocks, Plan, measure, thread_clock_step
-from hwnas.profiling.measure import _step as step
+from hwnas.profiling.clocks import Clocks, thread_clock_step
+from hwnas.profiling.clocks import _step as step
+from hwnas.profiling.contention import Levels, MemoryProbe
+from hwnas.profiling.measure import Plan, measure
 
 
 class Machine:
@@ -147,11 +148,57 @@ def test_a_device_with_its_own_clock_is_believed(machine):
 
 
 def test_the_reference_is_run_before_between_and_after(machine):
-    plan = Plan(warmup_runs=5, warmup_s=0.0, min_runs=54, reference_every=5)
+    plan = Plan(warmup_runs=5, warmup_s=0.0, min_runs=54, stretch_blocks=5, look_every_s=0.14)
     model, reference = machine.model("m", jitter(5.0)), machine.model("r", 1.0)
     measure(model, clock="wall", reference=reference, plan=plan, clocks=machine.clocks())
-    blocks = "".join(machine.log[5::10])
-    assert blocks == "rmmmmmrmr"
+    blocks = "".join(machine.log[5:]).replace("rrrr", "R").replace("m" * 10, "M")
+    assert blocks == "RMMMRMMMR"
+
+
+def halved(machine, ms, *, until_s):
+    """A time that others double for so long."""
+    return lambda run: 2 * ms if machine.wall < until_s else ms
+
+
+def test_runs_while_others_have_the_core_are_left_out_and_repeated(machine):
+    core = Levels()
+    for _ in range(20):
+        core.add(1.0)
+    result = measure(
+        machine.model("m", halved(machine, 5.0, until_s=1.0)),
+        clock="wall",
+        reference=machine.model("r", halved(machine, 1.0, until_s=1.0)),
+        baseline_ms=1.0,
+        core=core,
+        clocks=machine.clocks(),
+    )
+    assert set(result.samples_ms) == {5.0}
+    assert result.contended > 50
+    assert (result.reference_drift, result.scale) == (0.0, 1.0)
+    assert 1.0 < machine.wall < 1.6
+
+
+def test_a_core_that_others_keep_is_waited_for_and_then_admitted(machine):
+    core = Levels()
+    for _ in range(200):
+        core.add(1.0)
+    result = measure(
+        machine.model("m", 10.0), clock="wall", reference=machine.model("r", 2.0),
+        baseline_ms=1.0, core=core, clocks=machine.clocks(),
+    )  # fmt: skip
+    assert 4.0 <= machine.wall < 4.2
+    assert set(result.samples_ms) == {10.0}
+    assert (result.contended, result.reference_drift) == (0, 1.0)
+
+
+def test_what_a_core_was_at_rest_is_learnt(machine):
+    core = Levels()
+    reference = machine.model("r", 1.0)
+    for clock_share in (1.0, 1.08, 0.95):  # as a processor's clock drifts
+        run = machine.model("m", 5.0 * clock_share)
+        result = measure(run, clock="wall", reference=reference, core=core, clocks=machine.clocks())
+        assert result.contended == 0
+    assert core.rest == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(1.0, 1.0), (1.005, 1.0), (1.1, 1.1), (0.9, 0.9)])
