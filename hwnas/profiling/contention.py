@@ -24,7 +24,7 @@ _WARM_UP = 6  # what ran before has filled the caches; the last-level one takes 
 _PASSES = 7
 _LEARNING = 20
 _FLOOR_SHARE = 0.1
-_KEPT = 1000
+_KEPT = 300  # about 20 s of measuring: who stays for longer is not waited for
 
 
 @dataclass(slots=True)
