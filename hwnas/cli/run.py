@@ -21,6 +21,7 @@ from hwnas.cli.progress import clock
 from hwnas.cli.shared import FORCE, new_run_option, set_option
 from hwnas.cli.values import Parsed
 from hwnas.errors import EXIT_INTERRUPTED, HwnasError
+from hwnas.io.interpreter import module_command, module_environment
 from hwnas.io.units import DURATION_MS, parse
 
 if TYPE_CHECKING:
@@ -208,13 +209,13 @@ def _estimated(output: Output, asked: _Asked) -> tuple[_Asked, dict[str, float]]
     Calibrated in a process of its own, which has what training's has: this one stays small.
     """
     sets = [part for assignment in asked.assignments for part in ("--set", assignment)]
-    command = [*_HWNAS, "run", asked.recipe, *sets, "--run", str(asked.folder)]
+    command = [*module_command("hwnas"), "run", asked.recipe, *sets, "--run", str(asked.folder)]
     command += [] if asked.within_s is None else ["--within", f"{asked.within_s:g}s"]
     command += ["--dry-run", "--json", "--quiet"]
     output.note("finding out how long it will take here")
     done = subprocess.run(  # noqa: S603 - our own verb
         command, stdout=subprocess.PIPE, text=True, check=False,
-        env={**os.environ, **_environment(("train",))},
+        env=module_environment(_environment(("train",))),
     )  # fmt: skip
     if done.returncode:
         raise click.exceptions.Exit(done.returncode)  # it has said why
@@ -245,17 +246,14 @@ class _Overall:
         self._left = after
 
 
-_HWNAS = (sys.executable, "-m", "hwnas")
-
-
 def _launcher(output: Output) -> "Callable[[Command], None]":
     flags = ["--quiet"] if output.quiet else []
 
     def launch(command: "Command") -> None:
         output.note(f"$ {shlex.join(('hwnas', *command))}")
         child = subprocess.Popen(  # noqa: S603 - our own verbs
-            [*_HWNAS, *command, *flags],
-            env={**os.environ, **_environment(command)},
+            [*module_command("hwnas"), *command, *flags],
+            env=module_environment(_environment(command)),
             # Results of stages are news here; the result of this verb is the summary at the end.
             stdout=sys.stderr if not output.quiet else subprocess.DEVNULL,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509

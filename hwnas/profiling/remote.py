@@ -5,7 +5,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from hwnas.errors import HwnasError
+from hwnas.io.interpreter import module_command, module_environment
 from hwnas.profiling.pages import VARIABLE, page_environment
 from hwnas.profiling.records import Pages
 
@@ -116,19 +116,13 @@ class RemoteWorker:
 
 def _start(stderr: int, pages: Pages) -> "subprocess.Popen[str]":
     # Its own session: an autogroup of its own, and Ctrl-C reaches only the one that asks.
-    # Not from the present folder (-P), where a random.py would stand in for the standard one.
-    environment = {
-        **os.environ,
-        **page_environment(pages, others=os.environ.get(VARIABLE)),
-        "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hwnas.profiling.worker"],
+    return subprocess.Popen(  # noqa: S603 - our own worker
+        module_command("hwnas.profiling.worker"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        env=environment,
+        env=module_environment(page_environment(pages, others=os.environ.get(VARIABLE))),
         start_new_session=True,
     )
 

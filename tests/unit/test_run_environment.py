@@ -1,12 +1,14 @@
 """What the stages of `hwnas run` are started with, and what becomes of an interrupt."""
 
 import signal
+import sys
 
 import click
 import pytest
 
+from hwnas.cli.output import Output
 from hwnas.cli.run import _environment as environment_of
-from hwnas.cli.run import _waited
+from hwnas.cli.run import _launcher, _waited
 from hwnas.errors import EXIT_INTERRUPTED
 from hwnas.profiling import pages
 
@@ -26,6 +28,14 @@ def test_training_has_huge_pages_where_they_can_be_had(problem):
 @pytest.mark.parametrize("verb", ["profile", "validate", "search"])
 def test_what_is_measured_gets_what_the_system_gives(verb):
     assert environment_of((verb, "--run", "r")) == {}
+
+
+def test_a_stage_does_not_take_the_files_beside_it_for_modules(tmp_path, monkeypatch, capfd):
+    (tmp_path / "random.py").write_text("raise SystemExit('not the standard module')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    _launcher(Output(as_json=False, quiet=False))(("space", "list"))
+    assert "nano" in capfd.readouterr().err
 
 
 class Interrupted:
