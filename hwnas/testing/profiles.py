@@ -1,4 +1,4 @@
-"""Made-up profiles: what tests of predictors and of reports take for measurements."""
+"""Made-up profiles: what tests of predictors and of reports take for measurements; quick ones."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,9 @@ from hwnas.profiling.profiles import Profile, best_records
 from hwnas.profiling.records import Device, Header, Latency, Record, Settings
 from hwnas.profiling.sampling import arch_document
 from hwnas.spaces import Arch, Space
+
+NANO = ("profile", "--space", "nano")
+QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
 
 
 def made_up_profile(

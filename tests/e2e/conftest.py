@@ -1,6 +1,10 @@
 """What tests of profiling share: quick options, a lock of their own, a machine that is busy."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -8,6 +12,9 @@ from hwnas.profiling.jobs import Options
 from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.machine import Preflight, Readings
 from hwnas.profiling.measure import Plan
+from hwnas.testing.profiles import NANO, QUICK
+
+Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -34,3 +41,28 @@ def busy_machine(monkeypatch: pytest.MonkeyPatch) -> Preflight:
     )
     monkeypatch.setattr("hwnas.profiling.driver.preflight", lambda *_, **__: busy)
     return busy
+
+
+@pytest.fixture
+def run(hwnas: Run, tmp_path: Path) -> Run:
+    """Return a function that runs a verb in the test's folder and checks its exit code."""
+
+    def checked(*arguments: str, code: int = 0) -> CompletedProcess[str]:
+        child = hwnas(*arguments, cwd=tmp_path)
+        assert child.returncode == code, child.stderr
+        return child
+
+    return checked
+
+
+@pytest.fixture
+def run_json(run: Run) -> Callable[..., Any]:
+    """Return a function that runs a verb and returns what it prints with --json."""
+    return lambda *arguments: json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def measured(run: Run, tmp_path: Path) -> Path:
+    """Return a profile of three `nano` subnets on this machine."""
+    run(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)
+    return tmp_path / "p.jsonl"

@@ -16,33 +16,11 @@ from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import check_profile, read_profile
 from hwnas.profiling.records import arch_digest
+from hwnas.testing.profiles import NANO, QUICK
 
 pytestmark = pytest.mark.usefixtures("own_lock")
 
-QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
-NANO = ("profile", "--space", "nano")
 LARGEST = library.space("nano").largest()
-
-
-@pytest.fixture
-def run(hwnas, tmp_path):
-    def checked(*arguments, code=0):
-        child = hwnas(*arguments, cwd=tmp_path)
-        assert child.returncode == code, child.stderr
-        return child
-
-    return checked
-
-
-@pytest.fixture
-def run_json(run):
-    return lambda *arguments: json.loads(run(*arguments, "--json").stdout)
-
-
-@pytest.fixture
-def measured(run, tmp_path):
-    run(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)
-    return tmp_path / "p.jsonl"
 
 
 def test_each_combination_is_measured_once(run, run_json, tmp_path):

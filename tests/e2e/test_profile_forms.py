@@ -8,33 +8,11 @@ import pytest
 import hwnas as library
 from hwnas.export import onnx_from_description
 from hwnas.profiling.packs import Model, write_pack
+from hwnas.testing.profiles import NANO, QUICK
 
 pytestmark = pytest.mark.usefixtures("own_lock")
 
-QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
-NANO = ("profile", "--space", "nano")
 NANO_SPACE = library.space("nano")
-
-
-@pytest.fixture
-def run(hwnas, tmp_path):
-    def checked(*arguments, code=0):
-        child = hwnas(*arguments, cwd=tmp_path)
-        assert child.returncode == code, child.stderr
-        return child
-
-    return checked
-
-
-@pytest.fixture
-def run_json(run):
-    return lambda *arguments: json.loads(run(*arguments, "--json").stdout)
-
-
-@pytest.fixture
-def measured(run, tmp_path):
-    run(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)
-    return tmp_path / "p.jsonl"
 
 
 def packed_in_form(path, archs, linears):
