@@ -212,10 +212,12 @@ def _estimated(output: Output, asked: _Asked) -> tuple[_Asked, dict[str, float]]
     command = [*module_command("hwnas"), "run", asked.recipe, *sets, "--run", str(asked.folder)]
     command += [] if asked.within_s is None else ["--within", f"{asked.within_s:g}s"]
     command += ["--dry-run", "--json", "--quiet"]
+    # Before anything is said: it imports, and some imports lose an interrupt.
+    environment = module_environment(_environment(("train",)))
     output.note("finding out how long it will take here")
     done = subprocess.run(  # noqa: S603 - our own verb
         command, stdout=subprocess.PIPE, text=True, check=False,
-        env=module_environment(_environment(("train",))),
+        env=environment,
     )  # fmt: skip
     if done.returncode:
         raise click.exceptions.Exit(done.returncode)  # it has said why

@@ -94,7 +94,7 @@ def typed(
     monkeypatch.setattr(search_verb, "VERIFIED", 0)
     # On a busy machine measuring would wait for better times.
     monkeypatch.setattr(protocol, "Plan", partial(protocol.Plan, patience_s=0.1))
-    monkeypatch.setattr(run_verb, "_estimates", lambda *_: {})
+    monkeypatch.setattr(run_verb, "_estimated", lambda _, asked: (asked, {}))
 
     def launch(command: tuple[str, ...]) -> None:
         added = {"profile": QUICK, "fit": ["--quick", "--workers", "1"]}.get(command[0], [])
