@@ -88,7 +88,7 @@ for answer in found.front.answers:
 from hwnas.pipeline.exporting import Wish, export
 from hwnas.pipeline.extracting import extract, select
 
-subnet = extract(run, select(run, latency="80%"))
+subnet = extract(run, select(run, latency="70%"))
 exported = export(subnet.folder, wish=Wish(images=100, measured=False))
 print(exported.folder / exported.manifest.recommended)
 
