@@ -54,7 +54,7 @@ class Units:
 
 
 def estimate(recipe: Recipe, units: Units) -> Estimates:
-    """Return estimates for the machine that was timed; what may be changed by now is not timed."""
+    """Return estimates for the machine that was timed; the recipe's lengths may be others now."""
     deploy = recipe.deploy
     settings = len(deploy.threads) * len(deploy.precisions) * len(deploy.backends)
     training = units.step * recipe.schedule.steps(units.batches)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from hwnas.errors import UsageError
 from hwnas.training.augment import Augmentation
@@ -14,7 +14,10 @@ Count = Annotated[int, Field(ge=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 # A whole number stays one: in files, in digests and where it is shown.
 Epochs = Annotated[
-    float, Field(gt=0), AfterValidator(lambda value: int(value) if value == int(value) else value)
+    float,
+    Field(gt=0),
+    AfterValidator(lambda value: int(value) if value == int(value) else value),
+    PlainSerializer(lambda value: value),
 ]
 # More threads than this end the process without a word.
 _MOST_THREADS = 1024

@@ -1,5 +1,6 @@
 """Values of recipes that have no meaning are refused when a recipe is read."""
 
+import json
 import os
 
 import pytest
@@ -42,3 +43,10 @@ def test_any_path_survives_being_written(tmp_path) -> None:
     data = recipe.data.model_copy(update={"path": folder})
     path.write_text(to_toml(recipe.model_copy(update={"data": data})))
     assert os.fspath(read_recipe(str(path)).data.path) == os.fspath(folder)
+
+
+@pytest.mark.parametrize(("given", "kept"), [("2", "2"), ("2.0", "2"), ("0.4", "0.4")])
+def test_whole_epochs_are_written_as_such(given: str, kept: str) -> None:
+    recipe = read_recipe("nano-fashion", [f"schedule.epochs={given}", "schedule.warmup_epochs=0"])
+    assert f"\nepochs = {kept}\n" in to_toml(recipe)
+    assert json.dumps(recipe.model_dump(mode="json")["schedule"]["epochs"]) == kept
