@@ -19,7 +19,7 @@ from hwnas.supernet import Supernet, accuracy, calibrate
 from hwnas.training.data import load_data
 from hwnas.training.distributed import Ranks
 from hwnas.training.loader import evaluation_batches
-from hwnas.training.loop import Checkpoint, Training, batches_from, train
+from hwnas.training.loop import Checkpoint, Progress, Training, batches_from, train
 from hwnas.training.measure import calibration_images
 from hwnas.training.plans import Task
 from hwnas.training.prepare import prepare, space_for
@@ -72,8 +72,15 @@ def trained_supernet(assignments: Sequence[str]) -> tuple[Training, MemoryKeeper
     supernet = Supernet(space_for(recipe, data), seed=recipe.process.seed)
     training = prepare(recipe, data, supernet, device=CPU, ranks=Ranks())
     keeper = MemoryKeeper()
-    train(training, keeper, watch=lambda progress: None)
+    train(training, keeper, watch=_print_now_and_then)
     return training, keeper
+
+
+def _print_now_and_then(progress: Progress) -> None:
+    if progress.step % max(1, progress.steps // 20) == 0:
+        left = progress.seconds_left / 60
+        print(f"  step {progress.step}/{progress.steps}, about {left:.0f} min left",
+              file=sys.stderr)  # fmt: skip
 
 
 def trained_alone(genes: Mapping[str, Any], assignments: Sequence[str]) -> float:

@@ -35,8 +35,8 @@ class ModelEntry:
 
     `difference` is the largest one to the torch module's logits on the reference images, relative
     to the largest logit; `agreement` the share of held-out images with the module's answer;
-    `accuracy` top-1 on these images. `latency` holds median_ms, p99_ms, threads, batch, grade and
-    the device, or is None if it was not measured.
+    `accuracy` top-1 on these images. `latency` holds median_ms, p99_ms, threads, batch, grade,
+    the device and the pace that they are told at, or is None if it was not measured.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT

@@ -19,6 +19,7 @@ from hwnas.profiling.jobs import Job, Options
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.profiling.measure import Plan
+from hwnas.profiling.paces import Pace, baselines, pace_of
 from hwnas.profiling.records import GRADES, Pages, Record, Settings
 from hwnas.profiling.reference import reference_model
 from hwnas.profiling.remote import RemoteWorker
@@ -38,10 +39,15 @@ class Race:
 
 
 def race(
-    files: Mapping[str, Path], *, how: Race, lock_folder: Path | None = None
+    files: Mapping[str, Path],
+    *,
+    how: Race,
+    paces: Sequence[Pace] = (),
+    lock_folder: Path | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return for each file what is kept of its latency; `ratio` is to the first file's.
 
+    `paces`: what is known of this device, so that latencies can be compared with earlier ones.
     Raises UnreliableError beside another profiler, HwnasError naming a file that does not run.
     """
     here = device()
@@ -51,31 +57,47 @@ def race(
         RemoteWorker(pages=how.pages) as worker,
         tempfile.TemporaryDirectory(prefix="hwnas-") as folder,
     ):
-        bench = _bench(files, how, Path(folder), worker)
+        bench = _bench(files, how, paces, Path(folder), worker)
         for _ in range(how.rounds):
             rounds.append({name: _record(bench, name, how) for name in files})
     first = next(iter(files))
+    common = {
+        "device": here.name,
+        "fingerprint": here.fingerprint,
+        "threads": how.threads,
+        "batch": how.batch,
+        "pages": how.pages,
+    }
     return {
-        name: _summary([turn[name] for turn in rounds], [turn[first] for turn in rounds])
-        | {"device": here.name, "threads": how.threads, "batch": how.batch, "pages": how.pages}
+        name: _summary([turn[name] for turn in rounds], [turn[first] for turn in rounds]) | common
         for name in files
     }
 
 
-def _bench(files: Mapping[str, Path], how: Race, folder: Path, worker: RemoteWorker) -> Bench:
+def _bench(
+    files: Mapping[str, Path],
+    how: Race,
+    paces: Sequence[Pace],
+    folder: Path,
+    worker: RemoteWorker,
+) -> Bench:
     plan = Plan(min_runs=30, max_runs=200, max_s=how.seconds)
     options = Options(force=True, memory=False, plan=plan)
     (folder / "reference.onnx").write_bytes(reference_model())
     from hwnas.profiling.backends import backend
 
+    state = preflight([_job(next(iter(files)), how)], options=options)
+    versions = {BACKEND: backend(BACKEND).version()}
+    known = baselines(paces, state.privilege, versions)
     return Bench(
         provide={"onnx": lambda arch, _settings: files[arch["file"]]},
         options=options,
-        preflight=preflight([_job(next(iter(files)), how)], options=options),
-        versions={BACKEND: backend(BACKEND).version()},
+        preflight=state,
+        versions=versions,
         folder=folder,
         workers={how.pages: worker},
-        baselines={},
+        baselines=known,
+        expected=dict(known),
     )
 
 
@@ -96,6 +118,8 @@ def _summary(records: Sequence[Record], first: Sequence[Record]) -> dict[str, An
     times = [_median_ms(record) for record in records]
     worst = max(records, key=lambda record: GRADES.index(record.grade or "D"))
     latencies = [record.latency for record in records if record.latency is not None]
+    pace = pace_of(records[0])  # of all: they are of one session
+    assert pace is not None
     return {
         "median_ms": median(times),
         "p99_ms": median(latency.p99_ms for latency in latencies),
@@ -104,6 +128,9 @@ def _summary(records: Sequence[Record], first: Sequence[Record]) -> dict[str, An
         "reasons": list(worst.reasons),
         "clock": latencies[0].clock,
         "backend": BACKEND,
+        "backend_version": pace.version,
+        "privilege": pace.privilege,
+        "reference_ms": pace.reference_ms,
     }
 
 

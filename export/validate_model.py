@@ -40,7 +40,7 @@ from hwnas.export.validate_parity import (
     parity_gate,
     tolerance_for,
 )
-from hwnas.export.validate_promises import promised_accuracy, promised_latency
+from hwnas.export.validate_promises import exported_pace, promised_accuracy, promised_latency
 from hwnas.export.validate_run import Feeding, Flags, Runner, open_runner, problem_of_ports
 from hwnas.export.validate_speed import (
     measure_file,
@@ -300,21 +300,26 @@ def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Aske
 def _speed(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
     from hwnas.profiling.machine import device
 
-    running, limits = asked.running, asked.limits
+    running, limits, here = asked.running, asked.limits, device()
+    then = exported_pace(sound.entry, here.fingerprint) if sound.entry is not None else None
     batch = sound.runner.batch or running.batch
     try:
         record = measure_file(
-            sound.located.model, running=running, precision=sound.precision, batch=batch
+            sound.located.model,
+            running=running,
+            precision=sound.precision,
+            batch=batch,
+            paces=() if then is None else (then,),
         )
     except UnreliableError as error:
         findings.add(*unsure_gates(error.message, limits))
         return
     findings.add(*speed_gates(record, limits))
-    here = device().name
-    findings.figures["speed"] = {"device": here, **speed_figures(record)}
+    findings.figures["speed"] = {"device": here.name, **speed_figures(record)}
     if sound.entry is not None and sound.manifest is not None:
         promised = sound.manifest.promised
-        findings.add(*promised_latency(promised, sound.entry, record, device=here))
+        told = promised_latency(promised, sound.entry, record, device=here.name, then=then)
+        findings.add(*told)
 
 
 def _skip_the_rest(findings: _Findings, asked: _Asked) -> None:

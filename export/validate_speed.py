@@ -12,6 +12,7 @@ from typing import Any
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.export.validate_types import Gate, Limits, Running, State, failed, passed
 from hwnas.io.units import DURATION_MS, SIZE_BYTES, format_value
+from hwnas.profiling.paces import Pace
 from hwnas.profiling.records import Grade, Latency, Record
 
 # By what a time measured with this grade may exceed the truth; None if nobody knows.
@@ -22,9 +23,12 @@ _QUIET = "stop other work on this machine and run it again"
 SPEED_GATES = ("p50", "p99", "memory")
 
 
-def measure_file(model: Path, *, running: Running, precision: str, batch: int) -> Record:
+def measure_file(
+    model: Path, *, running: Running, precision: str, batch: int, paces: tuple[Pace, ...] = ()
+) -> Record:
     """Return the measurement of a file on this machine, however busy it is.
 
+    `paces`: of earlier sessions on this device, by which it is seen that others slow it down now.
     Raises UnreliableError if another profiler is measuring, HwnasError if the backend is unknown.
     """
     from hwnas.profiling.backends import backend
@@ -47,7 +51,13 @@ def measure_file(model: Path, *, running: Running, precision: str, batch: int) -
     plan = Plan(
         target=0.005, min_runs=200, max_runs=1000, max_s=seconds, patience_s=max(8.0, seconds)
     )
-    options = Options(force=True, plan=plan, timeout_s=_TIMEOUT_S + 2 * plan.patience_s)
+    options = Options(
+        force=True,
+        plan=plan,
+        timeout_s=_TIMEOUT_S + 2 * plan.patience_s,
+        paces=paces,
+        at_pace=False,
+    )
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
         path = Path(folder) / "profile.jsonl"
         try:

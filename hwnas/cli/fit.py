@@ -94,7 +94,7 @@ def fit(
         _measure(output, run, number, workers=workers, ray=ray, recipe=recipe)
     wanted = _Wanted(
         space=_space(run, space_name, named, classes=classes, channels=channels),
-        profiles=named or (sorted((run.folder / "profiles").glob("*.jsonl")) if run else []),
+        profiles=named or (run.profiles if run else []),
         sources=others,
         target=target or "latency_ms",
         into=out or (run.folder / "predictors" if run else None),

@@ -51,7 +51,7 @@ def latency_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iter
 def _profiles(run: Run) -> dict[str, Profile]:
     """Return the profiles of a run by the fingerprint of their device."""
     found: dict[str, Profile] = {}
-    for path in sorted((run.folder / "profiles").glob("*.jsonl")):
+    for path in run.profiles:
         profile = read_profile(path)
         key = profile.header.device.fingerprint
         found[key] = merge_profiles(found[key], profile) if key in found else profile

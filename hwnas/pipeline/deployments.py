@@ -179,7 +179,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 def nothing_fitted(run: Run) -> HwnasError:
     """Return the error for a run without predictors of any device."""
-    measured = any((run.folder / "profiles").glob("*.jsonl"))
+    measured = bool(run.profiles)
     how = "" if measured else f"hwnas profile --run {run.typed}, then "
     return HwnasError(
         f"{run.folder}: nothing predicts the {LATENCY.partition('_')[0]} of its subnets yet",

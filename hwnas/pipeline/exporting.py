@@ -44,7 +44,8 @@ from hwnas.pipeline.exportable import (
     open_subject,
     reference_of,
 )
-from hwnas.pipeline.rundir import recorded_versions
+from hwnas.pipeline.rundir import profiles_in, recorded_versions
+from hwnas.profiling.paces import Pace, paces_here
 
 ARTIFACTS_FOLDER, SUBNETS_FOLDER = "artifacts", "subnets"
 
@@ -100,7 +101,10 @@ def export(
     subject = open_subject(subnet, recipe=recipe)
     remarks: list[str] = []
     write_folder_atomic(
-        folder, lambda place: remarks.extend(fill(place, subject, wish=wish, note=note))
+        folder,
+        lambda place: remarks.extend(
+            fill(place, subject, wish=wish, paces=_paces_beside(subnet), note=note)
+        ),
     )
     return Exported(folder=folder, manifest=read_manifest(folder), remarks=tuple(remarks))
 
@@ -138,8 +142,21 @@ def artifact_folder(subnet: Path, out: Path | None) -> Path:
     return out
 
 
-def fill(place: Path, subject: Subject, *, wish: Wish, note: Note) -> list[str]:
-    """Write a whole artifact to the folder `place`; return what is to be said of it."""
+def _paces_beside(subnet: Path) -> tuple[Pace, ...]:
+    """Return the paces of this device that the run of a subnet knows; none outside of a run."""
+    place = subnet.resolve()
+    if place.parent.name != SUBNETS_FOLDER:
+        return ()
+    return paces_here(profiles_in(place.parent.parent))
+
+
+def fill(
+    place: Path, subject: Subject, *, wish: Wish, paces: Sequence[Pace] = (), note: Note
+) -> list[str]:
+    """Write a whole artifact to the folder `place`; return what is to be said of it.
+
+    `paces`: those that latencies are told at, where they are of the same kind.
+    """
     place.mkdir(parents=True, exist_ok=True)
     reference = reference_of(subject, batch=wish.batch)
     write_reference(place / REFERENCE_FILE, reference)
@@ -152,7 +169,7 @@ def fill(place: Path, subject: Subject, *, wish: Wish, note: Note) -> list[str]:
     remarks: list[str] = []
     if wish.measured:
         note("measuring speed")
-        entries, remarks = _timed(place, entries, wish)
+        entries, remarks = _timed(place, entries, wish, paces)
     best, reason = recommend(entries)
     for target in wish.targets:
         note(f"writing {target}")
@@ -249,13 +266,14 @@ def _answer(model: Path, about: ModelMetadata) -> Answer:
 
 
 def _timed(
-    place: Path, entries: Sequence[ModelEntry], wish: Wish
+    place: Path, entries: Sequence[ModelEntry], wish: Wish, paces: Sequence[Pace]
 ) -> tuple[list[ModelEntry], list[str]]:
     how = Race(
         threads=wish.threads, batch=wish.batch or 1, rounds=wish.rounds, seconds=wish.seconds
     )
     try:
-        found = race({entry.file: place / entry.file for entry in entries}, how=how)
+        files = {entry.file: place / entry.file for entry in entries}
+        found = race(files, how=how, paces=paces)
     except UnreliableError as error:
         return list(entries), [f"speed was not measured: {error.message}"]
     return [replace(entry, latency=found[entry.file]) for entry in entries], []

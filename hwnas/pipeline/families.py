@@ -26,6 +26,7 @@ from hwnas.pipeline.fronts import Front, latest_front
 from hwnas.pipeline.rundir import Run, recorded_versions
 from hwnas.pipeline.selecting import select
 from hwnas.profiling.machine import device
+from hwnas.profiling.paces import paces_here
 
 FAMILY_FOLDER = "family"
 
@@ -69,7 +70,7 @@ def export_family(
         raise UsageError(f"{folder}: exists and is no family of ours", "choose another --out")
     front = latest_front(run)
     chosen = _spread(front, members) if members else _recommended(run, front)
-    subnets = []
+    subnets, paces = [], paces_here(run.profiles)
     for number, choice in enumerate(chosen, start=1):
         note(f"member {number} of {len(chosen)}: extracting it")
         selection = select(run, arch=front.choices[choice.index].digest)
@@ -79,7 +80,8 @@ def export_family(
         found = []
         for number, (choice, subnet) in enumerate(zip(chosen, subnets, strict=True), start=1):
             said = partial(_note_of, note, f"member {number} of {len(chosen)}")
-            fill(place / subnet.name, open_subject(subnet, recipe=recipe), wish=wish, note=said)
+            subject = open_subject(subnet, recipe=recipe)
+            fill(place / subnet.name, subject, wish=wish, paces=paces, note=said)
             found.append(_member(place, subnet.name, choice.budgets))
         write_family(place, _family(run, found))
 

@@ -16,7 +16,7 @@ from hwnas.io.scratch import scratch_folder
 from hwnas.pipeline.executor import Executor
 from hwnas.pipeline.measuring import from_pack, plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
-from hwnas.profiling.bench import BaselineKey, Bench
+from hwnas.profiling.bench import Bench
 from hwnas.profiling.driver import (
     alone_on_device,
     check_failures,
@@ -24,13 +24,14 @@ from hwnas.profiling.driver import (
     open_bench,
 )
 from hwnas.profiling.jobs import Job, Options, Provide
+from hwnas.profiling.paces import PaceKey
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
 from hwnas.profiling.records import Header, Key, Privilege, Record
 from hwnas.profiling.rounds import Rounds
 
 # What the reference took at first, with such a privilege.
-Baselines = dict[tuple[Privilege, BaselineKey], float]
+Baselines = dict[tuple[Privilege, PaceKey], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,6 +47,7 @@ from hwnas.profiling.backends import backend
 from hwnas.profiling.driver import known_profile, missing_jobs, profile
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device as this_device
+from hwnas.profiling.paces import paces_here
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import Settings
 from hwnas.training.measure import calibration_images
@@ -128,7 +129,14 @@ def _measured(
     files = {one.trained.known.entry: one.path for one in exported}
     output = run.folder / LANDMARKS_FOLDER / MEASURED_FILE
     # Of two records of one network the better counts.
-    options = replace(options, memory=False, device_name=way.device, retry_failures=True, again="D")
+    options = replace(
+        options,
+        memory=False,
+        device_name=way.device,
+        retry_failures=True,
+        again="D",
+        paces=paces_here(run.profiles),
+    )
     if missing_jobs(jobs, known_profile(output, way.fingerprint), options):
         profile(
             jobs,

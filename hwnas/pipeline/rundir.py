@@ -58,6 +58,16 @@ class Run:
         """The folder as it is typed in a command."""
         return typed(self.folder)
 
+    @property
+    def profiles(self) -> list[Path]:
+        """The profiles in the run, one per device."""
+        return profiles_in(self.folder)
+
+
+def profiles_in(folder: Path) -> list[Path]:
+    """Return the profiles in the folder of a run."""
+    return sorted((folder / "profiles").glob("*.jsonl"))
+
 
 def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
     """Return the run of this space and origin in `folder`, begun now or earlier.

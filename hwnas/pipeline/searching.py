@@ -316,9 +316,7 @@ def _provenance(
         }
         for folder in sorted((run.folder / PREDICTORS).glob("*/card.json"))
     }
-    profiles = {
-        path.name: digest_file(path) for path in sorted((run.folder / "profiles").glob("*.jsonl"))
-    }
+    profiles = {path.name: digest_file(path) for path in run.profiles}
     weights = supernet_file(run)
     return {
         "engine": request.engine,

@@ -96,7 +96,7 @@ def _known(run: Run, space: Space) -> Iterator[Arch]:
     yield from (entry.arch for entry in read_accuracies(run))
     for path in sorted((run.folder / SUBNETS_FOLDER).glob("*/arch.json")):
         yield from (space.arch_from_json(document, str(path)) for document in read_archs(path))
-    for path in sorted((run.folder / "profiles").glob("*.jsonl")):
+    for path in run.profiles:
         for record in read_profile(path).records.values():
             if record.arch.get("space") == space.name:
                 yield space.arch_from_json(record.arch, str(path))

@@ -32,6 +32,7 @@ from hwnas.pipeline.searching import Asked, Found
 from hwnas.profiling.driver import profile
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device as this_device
+from hwnas.profiling.paces import paces_here
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import ArchJson, Record, Settings
 from hwnas.profiling.sampling import arch_document
@@ -208,6 +209,7 @@ class _Session:
             device_name=self._device,
             retry_failures=True,
             again="D",  # of two records the better counts
+            paces=paces_here(self._run.profiles),
         )
         profile(
             jobs,

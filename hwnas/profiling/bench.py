@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,25 +14,20 @@ from hwnas.profiling.grading import grade
 from hwnas.profiling.graphs import graph_of
 from hwnas.profiling.jobs import BUILD_ERRORS, Job, Options, Provide
 from hwnas.profiling.machine import Preflight
-from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Pages, Record, Settings
+from hwnas.profiling.paces import PaceKey, pace_key
+from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Pages, Record
 from hwnas.profiling.remote import RemoteWorker, WorkerError
 from hwnas.profiling.throughput import measure_throughput
-
-# Of a reference time that others are compared with.
-BaselineKey = tuple[str, int, Pages]
-
-
-def baseline_key(backend_name: str, settings: Settings) -> BaselineKey:
-    """Return which measurements share a baseline."""
-    return (backend_name, settings.threads, settings.pages)
 
 
 @dataclass(slots=True)
 class Bench:
     """Everything that a measurement needs. `provide`: by what the backends take.
 
-    Without `footprints` peak memory is not measured. `written`: the model that lies in `folder`,
-    and the digest of its graph.
+    Without `footprints` peak memory is not measured. `baselines`: what the reference took at first,
+    in this profile or in this session, at which latencies are told; `expected`: what it takes here
+    when nobody disturbs, as far as is known. `written`: the model that lies in `folder`, and the
+    digest of its graph.
     """
 
     provide: Mapping[str, Provide]
@@ -41,7 +36,8 @@ class Bench:
     versions: dict[str, str]
     folder: Path
     workers: Mapping[Pages, RemoteWorker]
-    baselines: dict[BaselineKey, float]
+    baselines: dict[PaceKey, float]
+    expected: Mapping[PaceKey, float] = field(default_factory=dict)
     footprints: Footprints | None = None
     written: tuple[bytes, str | None] = (b"", None)
     build_s: float = 0.0
@@ -127,7 +123,7 @@ class Bench:
 
     def _baseline(self, job: Job, request: dict[str, Any]) -> float:
         """Return what the reference took at first, in this profile or in this session."""
-        which = baseline_key(job.backend, job.settings)
+        which = pace_key(job.backend, job.settings)
         if which not in self.baselines:
             self.baselines[which] = self._ask("baseline", request)["reference_ms"]
         return self.baselines[which]
@@ -148,6 +144,7 @@ class Bench:
             "cores": list(self.preflight.quiet_cores),
             "privileges": list(self.options.privileges),
             "plan": dataclasses.asdict(self.options.plan),
+            "expected_ms": self.expected.get(pace_key(job.backend, job.settings)),
         }
 
     def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:

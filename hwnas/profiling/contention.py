@@ -40,6 +40,11 @@ class Levels:
         """Return how many are known."""
         return len(self._kept)
 
+    def expect(self, level: float) -> None:
+        """Take what is known from an earlier session for rest, as long as new ones are few."""
+        if not self._kept:
+            self._kept = [level] * round(_FLOOR_SHARE * _KEPT)
+
     def add(self, level: float) -> None:
         """Learn one more; the oldest are forgotten."""
         self._kept = [*self._kept[1 - _KEPT :], level]

@@ -16,11 +16,12 @@ from hwnas.io.scratch import scratch_folder
 from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
-from hwnas.profiling.bench import BaselineKey, Bench, baseline_key
+from hwnas.profiling.bench import Bench
 from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
 from hwnas.profiling.locks import device_lock
+from hwnas.profiling.paces import baselines, paces_of
 from hwnas.profiling.pages import check_pages
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far, read_profile
@@ -163,6 +164,8 @@ def _bench(
     versions: dict[str, str],
     known: Profile | None,
 ) -> Iterator[Bench]:
+    earlier = paces_of(known) if known else ()
+    told_at = (*earlier, *options.paces) if options.at_pace else earlier
     with scratch_folder() as folder, ExitStack() as stack:
         write_atomic(folder / "reference.onnx", reference_model())
         footprints = stack.enter_context(closing(Footprints(timeout_s=options.timeout_s)))
@@ -174,7 +177,8 @@ def _bench(
             versions=versions,
             folder=folder,
             workers=workers,
-            baselines=_baselines(known, state.privilege, versions),
+            baselines=baselines(told_at, state.privilege, versions),
+            expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,
         )
 
@@ -292,29 +296,6 @@ def missing_jobs(
         }
     unique = {job.key: job for job in jobs}
     return [job for key, job in unique.items() if key not in there]
-
-
-def _baselines(
-    known: Profile | None, privilege: Privilege, versions: Mapping[str, str]
-) -> dict[BaselineKey, float]:
-    """Return the first reference times of earlier sessions under the same privilege.
-
-    Another version of a runtime has another speed, which is no drift of the machine.
-    """
-    found: dict[BaselineKey, float] = {}
-    for record in sorted(known.measured() if known else [], key=lambda r: r.measured_at):
-        latency = record.latency
-        assert latency is not None
-        if (
-            latency.reference_ms
-            and latency.privilege == privilege
-            and record.grade in ("A", "B")
-            and versions.get(record.backend) == record.backend_version
-        ):
-            # Undo the drift: what is wanted is the first session's baseline.
-            first = latency.reference_ms / (1 + (latency.reference_drift or 0.0))
-            found.setdefault(baseline_key(record.backend, record.settings), first)
-    return found
 
 
 def _count_failed(jobs: Sequence[Job], found: Profile) -> int:

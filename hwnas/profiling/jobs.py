@@ -8,6 +8,7 @@ from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.measure import Plan
+from hwnas.profiling.paces import Pace
 from hwnas.profiling.records import (
     ArchJson,
     Grade,
@@ -46,6 +47,8 @@ class Options:
     """How to profile. `force` measures on a busy machine; `retry_failures` tries failures again.
 
     `again`: also what is graded so or worse; of two records the better graded one counts.
+    `paces`: what is known of this device beside the profile that is gone on with; latencies are
+    told at them, or else (`at_pace`) at the pace it has now.
     """
 
     force: bool = False
@@ -59,6 +62,8 @@ class Options:
     device_name: str | None = None
     note: str = ""
     lock_folder: Path | None = None
+    paces: tuple[Pace, ...] = ()
+    at_pace: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

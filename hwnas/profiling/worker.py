@@ -154,7 +154,10 @@ class _Worker:
 
     def _core(self, request: Request) -> Levels:
         """Return what the reference took so far; threads that wait for work slow it down, too."""
-        return self._cores[request["backend"], request["settings"]["threads"]]
+        levels = self._cores[request["backend"], request["settings"]["threads"]]
+        if request.get("expected_ms") is not None:
+            levels.expect(request["expected_ms"])
+        return levels
 
 
 def main() -> None:

@@ -67,10 +67,7 @@ def gather(folder: Path) -> Material:
         explanations=tuple(read_explanations(run.folder)),
         manifests=_manifests(run.folder / "artifacts"),
         heldout_images=_heldout_images(run.folder / ACCURACIES_FILE),
-        profiles=tuple(
-            (path.name, read_profile(path))
-            for path in sorted((run.folder / "profiles").glob("*.jsonl"))
-        ),
+        profiles=tuple((path.name, read_profile(path)) for path in run.profiles),
     )
 
 

@@ -19,10 +19,12 @@ from hwnas.export import verify
 from hwnas.export.artifact import MANIFEST_FILE, REFERENCE_FILE
 from hwnas.export.metadata import PIXELS, read_metadata
 from hwnas.export.reference import differences, read_reference
+from hwnas.export.validate_promises import exported_pace
 from hwnas.pipeline import extracting
 from hwnas.pipeline.config import read_recipe, to_toml
 from hwnas.pipeline.exporting import Exported, Wish, export
 from hwnas.pipeline.rundir import open_run, space_of
+from hwnas.profiling.machine import device
 from hwnas.supernet import load_subnet
 from hwnas.testing.runs import imported_run, small_run
 from hwnas.training.data import load_data
@@ -193,6 +195,9 @@ def test_speed_is_measured_in_turns(subnet: Path, tmp_path: Path) -> None:
     assert second.latency["ratio"] > 0
     assert first.latency["median_ms"] > 0
     assert first.latency["grade"] in "ABCD"
+    pace = exported_pace(first, device().fingerprint)
+    assert pace is not None
+    assert pace.reference_ms > 0
     settings = json.loads((found.folder / "ort" / "ort_settings.json").read_text())
     assert len(settings["tried"]) >= 2
     assert all(tried["median_ms"] > 0 for tried in settings["tried"])
@@ -203,7 +208,6 @@ def test_speed_is_measured_in_turns(subnet: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("own_lock")
 def test_beside_another_profiler_it_says_so(subnet: Path, tmp_path: Path) -> None:
     from hwnas.profiling.locks import device_lock
-    from hwnas.profiling.machine import device
 
     with device_lock(device().fingerprint):
         found = export(subnet, wish=Wish(images=20), out=tmp_path / "out")

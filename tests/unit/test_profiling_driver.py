@@ -5,12 +5,13 @@ import pytest
 
 from hwnas.errors import HwnasError
 from hwnas.profiling.bench import Bench
-from hwnas.profiling.driver import _baselines as baselines
 from hwnas.profiling.driver import _run_all as run_all
 from hwnas.profiling.driver import grid, preflight
 from hwnas.profiling.driver import missing_jobs as missing
 from hwnas.profiling.jobs import Job, Options
-from hwnas.profiling.profiles import Profile, best_records
+from hwnas.profiling.machine import device
+from hwnas.profiling.paces import baselines, paces_here, paces_of
+from hwnas.profiling.profiles import Profile, best_records, write_profile
 from hwnas.profiling.records import Device, Failure, Header, Latency, Record, Settings
 from hwnas.profiling.rounds import Rounds
 
@@ -73,7 +74,7 @@ def record(number, **changes):
 def test_a_resumed_profile_keeps_its_first_baseline():
     early = record(0, measured_at=1.0, reference_ms=1.02, reference_drift=0.02)
     late = record(1, measured_at=2.0, reference_ms=2.0, reference_drift=1.0)
-    found = baselines(profile_of(late, early), "fifo", VERSIONS)
+    found = baselines(paces_of(profile_of(late, early)), "fifo", VERSIONS)
     assert found == {("onnxruntime", 1, "default"): pytest.approx(1.0)}
 
 
@@ -82,16 +83,24 @@ def test_a_resumed_profile_keeps_its_first_baseline():
     [{"grade": "C"}, {"privilege": "none"}, {"reference_ms": None}, {"backend": "openvino"}],
 )
 def test_baselines_are_not_taken_from_other_conditions(changes):
-    found = baselines(profile_of(record(0, **changes)), "fifo", VERSIONS)
+    found = baselines(paces_of(profile_of(record(0, **changes))), "fifo", VERSIONS)
     assert ("onnxruntime", 1, "default") not in found
 
 
 def test_another_version_of_the_runtime_is_no_drift():
-    assert baselines(profile_of(record(0)), "fifo", {"onnxruntime": "2"}) == {}
+    assert baselines(paces_of(profile_of(record(0))), "fifo", {"onnxruntime": "2"}) == {}
 
 
-def test_a_new_profile_has_no_baseline():
-    assert baselines(None, "fifo", VERSIONS) == {}
+def test_only_profiles_of_this_device_tell_its_pace(tmp_path):
+    elsewhere = profile_of(record(0, reference_ms=1.0))
+    slower = profile_of(record(0, reference_ms=3.0, reference_drift=0.5))
+    header = dataclasses.replace(slower.header, device=device())
+    mine = dataclasses.replace(slower, header=header)
+    paths = [tmp_path / "elsewhere.jsonl", tmp_path / "mine.jsonl"]
+    for path, one in zip(paths, (elsewhere, mine), strict=True):
+        write_profile(path, one)
+    (pace,) = paces_here(paths)
+    assert (pace.key, pace.reference_ms) == (("onnxruntime", 1, "default"), pytest.approx(2.0))
 
 
 def test_what_is_graded_so_or_worse_is_measured_again():

@@ -191,6 +191,27 @@ def test_a_core_that_others_keep_is_waited_for_and_then_admitted(machine):
     assert (result.contended, result.reference_drift) == (0, 1.0)
 
 
+def test_who_knows_an_earlier_session_sees_from_the_first_look_that_others_have_the_core(machine):
+    core = Levels()
+    core.expect(1.0)
+    result = measure(
+        machine.model("m", halved(machine, 5.0, until_s=1.0)), clock="wall",
+        reference=machine.model("r", halved(machine, 1.0, until_s=1.0)),
+        core=core, clocks=machine.clocks(),
+    )  # fmt: skip
+    assert set(result.samples_ms) == {5.0}
+    core.expect(0.1)  # what is known already counts
+    assert core.rest == 1.0
+
+
+def test_a_machine_that_is_slower_for_good_is_not_waited_for_forever():
+    core = Levels()
+    core.expect(1.0)
+    for _ in range(300):
+        core.add(1.5)
+    assert core.excess() == 0
+
+
 def test_what_a_core_was_at_rest_is_learnt(machine):
     core = Levels()
     reference = machine.model("r", 1.0)

@@ -2,6 +2,7 @@
 
 import math
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -13,7 +14,7 @@ from hwnas.errors import UsageError
 from hwnas.export.artifact import ModelEntry
 from hwnas.export.validate_accuracy import Counted, wilson
 from hwnas.export.validate_junit import junit
-from hwnas.export.validate_promises import promised_accuracy, promised_latency
+from hwnas.export.validate_promises import exported_pace, promised_accuracy, promised_latency
 from hwnas.export.validate_run import Feeding, Flags, Port, feeding_from
 from hwnas.export.validate_speed import compared, speed_gates, unsure_gates
 from hwnas.export.validate_types import Gate, Limits, Verdict
@@ -133,6 +134,59 @@ def test_what_the_search_measured_counts_where_it_is_longer(seen_ms, state):
     }  # fmt: skip
     gates = promised_latency(promised, entry(latency=measured), record(10.0), device="here")
     assert {gate.name: gate.state for gate in gates}["promised latency"] == state
+
+
+def exported(**changes):
+    return entry(latency={
+        "median_ms": 9.5, "threads": 1, "batch": 1, "device": "here", "fingerprint": "f",
+        "backend": "onnxruntime", "backend_version": "1", "privilege": "fifo",
+        "reference_ms": 1.0, **changes,
+    })  # fmt: skip
+
+
+def referred(median, *, reference_ms):
+    noisy = record(median, grade="D")
+    return replace(noisy, latency=replace(noisy.latency, reference_ms=reference_ms))
+
+
+@pytest.mark.parametrize(
+    ("median", "reference_ms", "state"),
+    [
+        (14.0, 1.5, "passed"),  # everything takes half as long again
+        (14.0, 1.3, "unsure"),
+        (14.0, 1.05, "unsure"),
+        (11.0, 1.08, "unsure"),  # so much the clock of a processor drifts
+        (10.0, 0.5, "passed"),  # a faster machine is no reason to be strict
+        (14.0, None, "unsure"),
+    ],
+)
+def test_what_was_said_is_of_a_device_at_its_pace_of_then(median, reference_ms, state):
+    then = exported_pace(exported(), "f")
+    (gate,) = promised_latency(
+        {}, exported(), referred(median, reference_ms=reference_ms), device="here", then=then
+    )
+    assert gate.state == state
+    if median == 14.0 and state == "passed":
+        assert gate.found == "14.000 ms, 9.333 ms at the pace of then"
+        assert "1.50 times as long" in gate.reason
+
+
+@pytest.mark.parametrize(
+    "change", [{"backend_version": "2"}, {"privilege": "none"}, {"threads": 2}, {"pages": "huge"}]
+)
+def test_paces_under_other_conditions_say_nothing(change):
+    then = exported_pace(exported(**change), "f")
+    assert then is not None
+    slow = referred(14.0, reference_ms=1.5)
+    (gate,) = promised_latency({}, exported(), slow, device="here", then=then)
+    assert gate.state == "unsure"
+
+
+def test_a_manifest_may_say_no_pace_or_that_of_another_device():
+    assert exported_pace(exported(), "g") is None
+    assert exported_pace(exported(reference_ms=None), "f") is None
+    assert exported_pace(exported(reference_ms="fast"), "f") is None
+    assert exported_pace(entry(), "f") is None
 
 
 # --- verdicts
