@@ -2,6 +2,7 @@
 
     python benchmarks/step.py            forward + backward, then whole sandwich steps
     python benchmarks/step.py --threads 1 --repeats 5
+    python benchmarks/step.py --streams 2    subnets of a step side by side
 
 Everything is measured in one run: shared and plain alternate in one process, and each figure of
 memory is the peak of a fresh process. `nasvit` at batch 8, 192 px.
@@ -49,7 +50,7 @@ def passes(supernet, arch, images):
     return {"shared": shared, "plain": alone}
 
 
-def sandwich_step(space, supernet, images):
+def sandwich_step(space, supernet, images, streams: int):
     import torch
 
     from hwnas.training.distributed import Ranks
@@ -69,6 +70,7 @@ def sandwich_step(space, supernet, images):
         merge=Merge(priority="subnets"),
         clip=1.0,
         clip_scope="subnets",
+        streams=streams,
     )
     stepper = Stepper(
         supernet, flat, optimiser, settings,
@@ -94,7 +96,7 @@ def timed(function, *arguments) -> float:
     return time.perf_counter() - start
 
 
-def worker(what: str, threads: int, repeats: int, tuned: bool) -> None:
+def worker(what: str, threads: int, repeats: int, tuned: bool, streams: int) -> None:
     """Print one JSON line: times, and the peak memory of this process."""
     if tuned:
         from hwnas.training.process import tune_process
@@ -111,7 +113,7 @@ def worker(what: str, threads: int, repeats: int, tuned: bool) -> None:
                 for variant, function in variants.items():
                     times.setdefault(f"{name} {variant}", []).append(timed(function))
     elif what == "step":
-        step = sandwich_step(space, supernet, images)
+        step = sandwich_step(space, supernet, images, streams)
         # The steps differ in their random subnets, so each is timed when its shapes are known.
         for number in [0, 1, 2, 3] * (repeats // 2 + 1):
             times.setdefault("step", []).append(timed(step, number))
@@ -129,6 +131,7 @@ def in_process(what: str, options: argparse.Namespace, *, tuned: bool, preload: 
     command = [
         sys.executable, __file__, "--worker", what,
         "--threads", str(options.threads), "--repeats", str(options.repeats),
+        "--streams", str(options.streams),
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     if preload:
@@ -144,12 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--streams", type=int, default=1, help="subnets of a step side by side")
     parser.add_argument("--preload", default="", help="an allocator to compare with, as a library")
     parser.add_argument("--tuned", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        worker(options.worker, options.threads, options.repeats, options.tuned)
+        worker(options.worker, options.threads, options.repeats, options.tuned, options.streams)
         return
     print(f"nasvit, batch {BATCH} at {SIDE} px, {options.threads} threads; medians")
     print("\nforward + backward        plain     shared   shared/plain   peak MB plain / shared")

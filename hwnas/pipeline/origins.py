@@ -15,7 +15,7 @@ from hwnas.training.recipe import Recipe
 CONFIG_FILE = "config.toml"
 # Parts of the recipe that may change between the sessions of one run.
 _FREE = {
-    "process": {"checkpoint_seconds", "threads", "tensorboard"},
+    "process": {"checkpoint_seconds", "streams", "tensorboard", "threads"},
     "data": {"workers"},
     "deploy": set(DeploySettings.model_fields),
 }

@@ -26,6 +26,15 @@ from hwnas.spaces.blocks import Block
 STATISTICS = ("running_mean", "running_var")
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A parameter of a plain module, and the part of the shared tensor that it is."""
+
+    full: nn.Parameter
+    leaf: nn.Parameter
+    where: Where
+
+
 @dataclass(slots=True)
 class _Loan:
     """One borrowed parameter: the lender, the borrower and what they were last in step with."""
@@ -68,6 +77,12 @@ class Shared(nn.Module):
         if torch.is_grad_enabled():
             _share_gradients(borrower)
         return borrower.module
+
+    def lent(self, block: Block) -> Iterator[Lent]:
+        """Yield what the plain module of `block` has borrowed, as far as it is trained."""
+        for loan in self._borrowers[block].loans:
+            if loan.full.requires_grad:
+                yield Lent(loan.full, loan.leaf, loan.where)
 
     def take(self, block: Block) -> nn.Module:
         """Return the plain module of `block` with its own copy of the weights."""

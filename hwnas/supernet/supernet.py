@@ -11,7 +11,7 @@ from hwnas.errors import HwnasError, unknown_name
 from hwnas.nets.build import axes_of, build_block
 from hwnas.nets.network import PlainNetwork, run_blocks
 from hwnas.sharing.cut import FIXED_AXIS
-from hwnas.sharing.shared import Shared
+from hwnas.sharing.shared import Lent, Shared
 from hwnas.spaces import Arch, Network, Space
 from hwnas.spaces.blocks import Block
 from hwnas.supernet.calibrate import calibrate, statistics_of
@@ -60,6 +60,15 @@ class Supernet(nn.Module):
             placed.slot: self._shared(placed.slot).at(placed.block)
             for placed in self._network(arch).blocks
         }
+
+    def lent(self, arch: Arch) -> list[Lent]:
+        """Return the parameters of `arch`, which share memory with those of the supernet."""
+        self.at(arch)
+        return [
+            lent
+            for placed in self._network(arch).blocks
+            for lent in self._shared(placed.slot).lent(placed.block)
+        ]
 
     def extract(self, arch: Arch) -> PlainNetwork:
         """Return the network of `arch` with its own weights; it knows nothing of the supernet."""

@@ -4,13 +4,14 @@ Optimiser, clipping, merging, averaging and all_reduce then work on a few long v
 a thousand short ones, and a step allocates nothing. Parameters with weight decay come first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from hwnas.sharing.shared import plant
+from hwnas.sharing.cut import add_back
+from hwnas.sharing.shared import Lent, plant
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class FlatParameters:
             parameter = nn.Parameter(view.detach(), requires_grad=old.requires_grad)
             plant(supernet, segment.name, parameter)
             self._parameters.append(parameter)
+        self._places = {id(parameter): place for place, parameter in enumerate(self._parameters)}
         self._views = tuple(
             [
                 gradient[segment.entries].view(parameter.shape)
@@ -72,6 +74,15 @@ class FlatParameters:
             self.complete()
         for parameter, view in zip(self._parameters, self._views[which], strict=True):
             parameter.grad = view
+
+    def add(self, which: int, lent: Sequence[Lent], gradients: Sequence[Tensor | None]) -> None:
+        """Add the gradients of what a subnet has borrowed to the gradient vector of that index."""
+        if which == 1:
+            self.complete()
+        for one, gradient in zip(lent, gradients, strict=True):
+            if gradient is not None:
+                full = self._views[which][self._places[id(one.full)]]
+                add_back(full, one.where, gradient)
 
     def zero(self) -> None:
         """Begin a step: both gradient vectors are zero, the second without taking memory."""

@@ -192,6 +192,7 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
         drop_path_stages=recipe.regularisation.drop_path_stages,
         synchronises_norms=recipe.process.sync_batchnorm,
         prepare_blocks=block_compiler(device) if recipe.process.compile == "blocks" else None,
+        streams=recipe.process.streams if device.type == "cpu" else 1,
     )
 
 

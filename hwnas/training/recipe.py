@@ -152,6 +152,9 @@ class ProcessSettings(Settings):
     seed: int = Field(0, ge=0, lt=2**63)
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1")
     threads: int | None = Field(None, ge=1, le=_MOST_THREADS)
+    streams: int = Field(
+        1, ge=1, le=_MOST_THREADS, description="subnets of a step side by side, on a CPU"
+    )
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     channels_last: bool = Field(True, description="memory layout of maps; false is slower")
     compile: Literal["off", "blocks"] = Field("off", description="torch.compile, for long runs")

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from hwnas.errors import HwnasError
 from hwnas.nets.regularise import disturb
 from hwnas.nets.synchronised import synchronised
+from hwnas.sharing.shared import Lent
 from hwnas.spaces import Arch
 from hwnas.supernet import Supernet
 from hwnas.training.distributed import Ranks
@@ -19,8 +22,10 @@ from hwnas.training.losses import Distillation, label_loss
 from hwnas.training.merges import Merge, conflict_ratio
 from hwnas.training.optimise import Average, LossScale, Optimiser, clip_factor
 from hwnas.training.plans import Task
+from hwnas.training.streams import Streams
 
 Teacher = Callable[[Tensor], Tensor]
+Passed = TypeVar("Passed")
 
 
 class NonFiniteLossError(HwnasError):
@@ -37,7 +42,8 @@ class StepSettings:
     the subnets that would learn from labels learn from it. `label_share` is how much of the loss
     of a subnet that is taught by others comes from the labels all the same. `drop_path_stages`
     are the only stages whose branches are left out, all without. `prepare_blocks` is shown the
-    blocks of each subnet before it runs.
+    blocks of each subnet before it runs. With several `streams` subnets run side by side, on a CPU
+    that has so many threads: faster where networks are small, at the price of memory.
     """
 
     distillation: Distillation
@@ -56,6 +62,7 @@ class StepSettings:
     drop_path_stages: tuple[str, ...] = ()
     synchronises_norms: bool = False
     prepare_blocks: Callable[[Iterable[nn.Module]], None] | None = None
+    streams: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +96,7 @@ class Stepper:
         self._layers = scopes(flat.segments, "layer")
         joins = settings.synchronises_norms and ranks.world > 1
         self._gather = ranks.gather if joins else None
+        self._streams = Streams(settings.streams) if settings.streams > 1 else None
 
     def __call__(
         self,
@@ -110,7 +118,8 @@ class Stepper:
         failures: list[NonFiniteLossError] = []
         for piece in pieces:
             share = len(piece[1]) / len(targets)
-            for index, loss in self._backward(*piece, tasks, share=share, failures=failures):
+            run = self._side_by_side if self._several(tasks) else self._backward
+            for index, loss in run(*piece, tasks, share=share, failures=failures):
                 losses[index] += loss
         self._stop_together(failures)
         self.flat.complete()
@@ -125,6 +134,13 @@ class Stepper:
             self._update(merges=merges, learning_rate=learning_rate)
         named = tuple((task.role, loss) for task, loss in zip(tasks, losses, strict=True))
         return StepResult(losses=named, conflict_ratio=conflicts, updated=finite)
+
+    def _several(self, tasks: Sequence[Task]) -> bool:
+        """Return whether the subnets of these tasks can and shall run side by side."""
+        if self._streams is None or self._streams.count < 2 or len(tasks) < 2:
+            return False
+        # Neither processes that wait for each other nor torch.compile can do with several threads.
+        return self._gather is None and self.settings.prepare_blocks is None
 
     def _pieces(self, images: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         count = self.settings.accumulate
@@ -149,25 +165,81 @@ class Stepper:
             if attached != group:
                 self.flat.attach(group)
                 attached = group
-            with self._regularised(task):
-                logits = self._logits(images, task.arch)
-            loss = self._loss(logits, targets, taught, [predictions[i] for i in task.learns_from])
+            teachers = [predictions[i] for i in task.learns_from]
+            logits, loss = self._forward(images, targets, taught, task, teachers)
             value = loss.item()
-            if not math.isfinite(value):
-                failures.append(
-                    NonFiniteLossError(
-                        f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
-                        "lower optimiser.lr, set optimiser.clip_norm, or use --init with good "
-                        "weights",
-                    )
-                )
-                # Other ranks wait for this one's part of the step, whatever it is.
-                if self.ranks.world == 1:
-                    raise failures[0]
+            self._check(value, task, failures)
             if index in needed:
                 predictions[index] = logits.detach().softmax(-1)
             (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
             yield index, value * share
+
+    def _side_by_side(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        tasks: Sequence[Task],
+        *,
+        share: float,
+        failures: list[NonFiniteLossError],
+    ) -> Iterator[tuple[int, float]]:
+        """Do as `_backward` does; what others learn from or what is disturbed runs first.
+
+        Its forward pass has all threads, its backward pass runs beside the other subnets. Blocks
+        of several subnets are the same modules, so gradients are returned instead of accumulated,
+        and added in the order of tasks.
+        """
+        assert self._streams is not None
+        predictions: dict[int, Tensor] = {}
+        needed = {source for task in tasks for source in task.learns_from}
+        with torch.no_grad():
+            taught = self.settings.teacher(images) if self.settings.teacher else None
+        self.flat.attach(0)
+        # Borrowed here, so that threads only look them up.
+        lent = [self.supernet.lent(task.arch) for task in tasks]
+        scale = share * self.loss_scale.value
+        jobs: list[Callable[[], tuple[float, Sequence[Tensor | None]]]] = []
+        for index, task in enumerate(tasks):
+            teachers = [predictions[i] for i in task.learns_from]
+            forward = partial(self._forward, images, targets, taught, task, teachers)
+            if index in needed or self._is_disturbed(task):
+                done = forward()
+                predictions[index] = done[0].detach().softmax(-1)
+                forward = partial(_same, done)
+            jobs.append(partial(_gradients, forward, lent[index], scale))
+        sizes = self.supernet.space.cost([task.arch for task in tasks]).macs.tolist()
+        results = self._streams.results(jobs, sizes=sizes)
+        for index, (value, gradients) in enumerate(results):
+            self._check(value, tasks[index], failures)
+            self.flat.add(0 if tasks[index].is_supernet else 1, lent[index], gradients)
+            yield index, value * share
+
+    def _forward(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        taught: Tensor | None,
+        task: Task,
+        teachers: list[Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Return the logits of a task and its loss."""
+        with self._regularised(task):
+            logits = self._logits(images, task.arch)
+        return logits, self._loss(logits, targets, taught, teachers)
+
+    def _check(self, value: float, task: Task, failures: list[NonFiniteLossError]) -> None:
+        """Add a loss that is not finite to the failures, or raise it."""
+        if math.isfinite(value):
+            return
+        failures.append(
+            NonFiniteLossError(
+                f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
+                "lower optimiser.lr, set optimiser.clip_norm, or use --init with good weights",
+            )
+        )
+        # Other ranks wait for this one's part of the step, whatever it is.
+        if self.ranks.world == 1:
+            raise failures[0]
 
     def _stop_together(self, failures: Sequence[NonFiniteLossError]) -> None:
         """Raise on every rank if a loss was not finite on any."""
@@ -195,10 +267,10 @@ class Stepper:
     @contextmanager
     def _regularised(self, task: Task) -> Iterator[None]:
         """Disturb the largest subnet, as AlphaNet does; its blocks are shared with others."""
-        dropout, drop_path = self.settings.dropout, self.settings.drop_path
-        if not task.is_supernet or not (dropout or drop_path):
+        if not self._is_disturbed(task):
             yield
             return
+        dropout, drop_path = self.settings.dropout, self.settings.drop_path
         blocks = self.supernet.at(task.arch)
         try:
             for index, (slot, block) in enumerate(blocks.items()):
@@ -208,6 +280,9 @@ class Stepper:
         finally:
             for block in blocks.values():
                 disturb(block, dropout=0.0, drop_path=0.0)
+
+    def _is_disturbed(self, task: Task) -> bool:
+        return task.is_supernet and bool(self.settings.dropout or self.settings.drop_path)
 
     def _drops_paths(self, slot: str) -> bool:
         stages = self.settings.drop_path_stages
@@ -250,3 +325,16 @@ class Stepper:
         if self.settings.clip_value is not None:
             gradient.clamp_(-self.settings.clip_value, self.settings.clip_value)
         return clip_factor(gradient, self.settings.clip)
+
+
+def _gradients(
+    forward: Callable[[], tuple[Tensor, Tensor]], lent: Sequence[Lent], scale: float
+) -> tuple[float, Sequence[Tensor | None]]:
+    """Return the loss of a task and the gradients of what it has borrowed."""
+    _, loss = forward()
+    leaves = [one.leaf for one in lent]
+    return loss.item(), torch.autograd.grad(loss * scale, leaves, allow_unused=True)
+
+
+def _same(value: Passed) -> Passed:
+    return value
