@@ -7,7 +7,7 @@ move.
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +29,10 @@ BACKEND = "onnxruntime"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Race:
-    """How files are measured: `rounds` times each, at most `seconds` a time."""
+    """How files are measured: `rounds` times each, at most `seconds` a time.
+
+    A single file has none to be compared with, and is measured once, for as long.
+    """
 
     threads: int = 1
     batch: int = 1
@@ -52,13 +55,15 @@ def race(
     """
     here = device()
     rounds: list[dict[str, Record]] = []
+    turns = how.rounds if len(files) > 1 else 1
+    seconds = how.seconds * how.rounds / turns
     with (
         device_lock(here.fingerprint, folder=lock_folder),
         RemoteWorker(pages=how.pages) as worker,
         tempfile.TemporaryDirectory(prefix="hwnas-") as folder,
     ):
-        bench = _bench(files, how, paces, Path(folder), worker)
-        for _ in range(how.rounds):
+        bench = _bench(files, replace(how, seconds=seconds), paces, Path(folder), worker)
+        for _ in range(turns):
             rounds.append({name: _record(bench, name, how) for name in files})
     first = next(iter(files))
     common = {

@@ -53,9 +53,9 @@ class StageError(HwnasError):
                    "holds.")  # fmt: skip
 @FORCE
 @click.option("--within", type=Parsed(partial(parse, kind=_TIME)), metavar="5min",
-              help="Cut training, and what is measured for predictors, so that all of it takes "
-                   "at most about that long here; a run that goes on keeps what was chosen "
-                   "when it began.")  # fmt: skip
+              help="Cut training, what is measured for predictors, and the images that subnets "
+                   "are judged by, so that all of it takes at most about that long here; a run "
+                   "that goes on keeps what was chosen when it began.")  # fmt: skip
 @click.option("--dry-run", is_flag=True,
               help="Show what would be done, and what time and disk it takes here.")  # fmt: skip
 @verb_options

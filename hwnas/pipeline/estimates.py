@@ -44,13 +44,23 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
-    """Seconds of what a recipe does many times; `batches` of an epoch, `parameters` in all."""
+    """Seconds of what a recipe does many times; `batches` of an epoch, `parameters` in all.
+
+    `image`: of a subnet that is evaluated; there are `heldout` of them.
+    """
 
     step: float
     batches: int
-    evaluation: float
+    image: float
+    heldout: int
     measurement: float
     parameters: int
+
+    def evaluation(self, recipe: Recipe) -> float:
+        """Return the seconds of evaluating a subnet, and calibrating its norms before."""
+        images = min(recipe.evaluation.images or self.heldout, self.heldout)
+        trained = self.batches * recipe.optimiser.batch_size
+        return self.image * (min(recipe.evaluation.calibration_images, trained) + images)
 
 
 def estimate(recipe: Recipe, units: Units) -> Estimates:
@@ -61,12 +71,13 @@ def estimate(recipe: Recipe, units: Units) -> Estimates:
     every = recipe.evaluation.every_epochs
     evaluations = 1 + (ceil(recipe.schedule.epochs) - 1) // every if every else 1
     subnets = 2 + recipe.evaluation.random_subnets
-    each = units.evaluation + units.measurement
+    evaluation = units.evaluation(recipe)
+    each = evaluation + units.measurement
     answers = len(deploy.latency)
     seconds = {
-        "train": training + evaluations * subnets * units.evaluation,
+        "train": training + evaluations * subnets * evaluation,
         "profile": settings * deploy.models * units.measurement,
-        "fit": deploy.accuracies * units.evaluation + deploy.accuracies / 10.0,
+        "fit": deploy.accuracies * evaluation + deploy.accuracies / 10.0,
         "search": answers * (2.0 + deploy.verify * each),
         "export": answers * (_PROCESS_SECONDS + each),
         "validate": answers * (_PROCESS_SECONDS + each),
@@ -88,7 +99,8 @@ def _landmarks_seconds(recipe: Recipe, units: Units) -> float:
     named = recipe.deploy.landmarks
     count = DEFAULT_COUNT if named == (AUTO,) else len(named)
     training = units.step * recipe.schedule.steps(units.batches) / (2 + recipe.plan.random)
-    return count * (training + units.evaluation + units.measurement + 6.0 * _PROCESS_SECONDS)
+    each = units.evaluation(recipe) + units.measurement
+    return count * (training + each + 6.0 * _PROCESS_SECONDS)
 
 
 class _EnoughError(Exception):
@@ -110,11 +122,15 @@ class _NoKeeper:
 
 def calibrate(recipe: Recipe, *, note: Callable[[str], None]) -> Units:
     """Time the parts of a recipe on this machine; takes about ten seconds for a small space."""
+    import torch
+
     from hwnas.supernet import Supernet
     from hwnas.training.data import load_data
     from hwnas.training.distributed import Ranks
     from hwnas.training.prepare import prepare, space_for
 
+    if recipe.process.threads is not None:
+        torch.set_num_threads(recipe.process.threads)
     data = load_data(recipe.data)
     for remark in data.notes:
         note(remark)
@@ -127,7 +143,8 @@ def calibrate(recipe: Recipe, *, note: Callable[[str], None]) -> Units:
     return Units(
         step=_step_seconds(training),
         batches=len(training.batches),
-        evaluation=_evaluation_seconds(training),
+        image=_image_seconds(training),
+        heldout=len(data.heldout),
         measurement=_measurement_seconds(of),
         parameters=sum(tensor.numel() for tensor in supernet.parameters()),
     )
@@ -158,12 +175,11 @@ def _step_seconds(training: "Training") -> float:
     return (times[-1] - times[warm_up]) / (len(times) - 1 - warm_up)
 
 
-def _evaluation_seconds(training: "Training") -> float:
+def _image_seconds(training: "Training") -> float:
     from hwnas.training.measure import accuracies
 
-    recipe, heldout = training.recipe, len(training.data.heldout)
-    whole = min(recipe.evaluation.images or heldout, heldout)
-    images = min(_EVALUATED, whole)
+    recipe = training.recipe
+    images = min(_EVALUATED, len(training.data.heldout))
     part = recipe.evaluation.model_copy(update={"images": images})
     space = training.supernet.space
     # The first one loads the images, which others find loaded.
@@ -179,8 +195,7 @@ def _evaluation_seconds(training: "Training") -> float:
         )
     ]
     calibration = min(recipe.evaluation.calibration_images, len(training.data.train))
-    share = (calibration + whole) / (calibration + images)
-    return (times[-1] - times[0]) / (len(archs) - 1) * share
+    return (times[-1] - times[0]) / (len(archs) - 1) / (calibration + images)
 
 
 def _measurement_seconds(of: Space) -> float:

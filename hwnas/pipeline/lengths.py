@@ -1,6 +1,7 @@
 """A recipe cut to the time that somebody has: `hwnas run --within 5min`.
 
-Training and what is measured for predictors shrink alike, as little as is needed. What was chosen
+Training, what is measured for predictors and the images that subnets are judged by shrink alike, as
+little as is needed. What was chosen
 at first is in the run's recipe, so a run that goes on keeps it, whatever the machine does by then.
 """
 
@@ -12,9 +13,9 @@ from hwnas.pipeline.estimates import Units, estimate
 from hwnas.pipeline.origins import CONFIG_FILE
 
 # Less training says nothing about subnets, and fewer rows nothing about predictors.
-_LEAST_SHARE = 0.2
-_LEAST_MODELS, _LEAST_ACCURACIES = 12, 16
-_SHARES = 81
+_LEAST_SHARE = 0.15
+_LEAST_MODELS, _LEAST_ACCURACIES, _LEAST_IMAGES = 12, 16, 4000
+_SHARES = 86
 
 Lengths = dict[str, float]
 
@@ -28,10 +29,16 @@ class Cut:
     seconds: float
 
 
-def lengths_of(recipe: Recipe, *, share: float = 1.0) -> Lengths:
-    """Return a share of the recipe's lengths, by the keys that set them."""
+def lengths_of(recipe: Recipe, *, share: float = 1.0, heldout: int | None = None) -> Lengths:
+    """Return a share of the recipe's lengths, by the keys that set them.
+
+    `heldout`: the images that a recipe means which does not say how many to judge by.
+    """
     deploy, schedule = recipe.deploy, recipe.schedule
+    images = recipe.evaluation.images or (None if share == 1 else heldout)
+    judged = {} if not images else {"evaluation.images": _cut(images, share, _LEAST_IMAGES)}
     return {
+        **judged,
         "schedule.epochs": _shortened(schedule.epochs, share),
         "schedule.warmup_epochs": _shortened(schedule.warmup_epochs, share),
         "deploy.models": _cut(deploy.models, share, _LEAST_MODELS),
@@ -62,7 +69,7 @@ def cut_to(recipe: Recipe, units: Units, seconds: float) -> Cut:
     """
     for step in range(_SHARES):
         share = 1.0 - step * (1.0 - _LEAST_SHARE) / (_SHARES - 1)
-        lengths = lengths_of(recipe, share=share)
+        lengths = lengths_of(recipe, share=share, heldout=units.heldout)
         takes = estimate(_with(recipe, lengths), units).total()
         cut = Cut(share=share, lengths=lengths, seconds=takes)
         if cut.seconds <= seconds:
