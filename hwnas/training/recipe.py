@@ -1,5 +1,6 @@
 """The recipe: everything that decides how a supernet is trained, checked when it is read."""
 
+from math import gcd
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
@@ -185,15 +186,22 @@ class Recipe(Settings):
         if self.schedule.warmup_epochs >= self.schedule.epochs:
             raise UsageError(
                 f"schedule.warmup_epochs is {self.schedule.warmup_epochs:g} of "
-                f"{self.schedule.epochs:g} epochs; accepted: fewer than schedule.epochs"
+                f"{self.schedule.epochs:g} epochs; accepted: fewer than schedule.epochs",
+                f"--set schedule.warmup_epochs={self.schedule.epochs / 10:g}",
             )
+        parts = (self.optimiser.batch_size, self.optimiser.accumulate)
         if self.optimiser.batch_size % self.optimiser.accumulate:
             raise UsageError(
                 f"optimiser.accumulate is {self.optimiser.accumulate}; accepted: a divisor of "
-                f"batch_size {self.optimiser.batch_size}"
+                f"batch_size {self.optimiser.batch_size}",
+                f"--set optimiser.accumulate={gcd(*parts)}",
             )
         if self.losses.alpha_min >= self.losses.alpha_max:
-            raise UsageError("losses.alpha_min must be less than losses.alpha_max")
+            raise UsageError(
+                f"losses.alpha_min is {self.losses.alpha_min:g} and losses.alpha_max "
+                f"{self.losses.alpha_max:g}; accepted: a smaller alpha_min",
+                "--set losses.alpha_min=-1 --set losses.alpha_max=1, as in the papers",
+            )
         if self.plan.bank and self.plan.kind != "complexity":
             raise UsageError(
                 f"plan.bank is {self.plan.bank} for plan.kind {self.plan.kind!r}; accepted: 0, or "
@@ -201,7 +209,8 @@ class Recipe(Settings):
             )
         if self.process.sync_batchnorm and self.process.compile != "off":
             raise UsageError(
-                "process.sync_batchnorm cannot be compiled; accepted: one of it and process.compile"
+                "process.sync_batchnorm cannot be compiled; accepted: one of both",
+                "--set process.compile=off",
             )
         _check_levels(self.plan)
         for option in ("classes", "channels"):
