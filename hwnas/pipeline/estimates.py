@@ -4,6 +4,8 @@ A few training steps, two subnets evaluated and two models measured are timed; t
 What cannot be timed before there are weights (search, export) is derived from those.
 """
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from hwnas.io.interpreter import module_environment
 from hwnas.pipeline.config import Recipe
 from hwnas.pipeline.deploying import AUTO
 from hwnas.pipeline.known_networks import DEFAULT_COUNT, Images, known
@@ -25,7 +28,11 @@ if TYPE_CHECKING:
 
 _WARM_UP, _TIMED = 6, 12
 _EVALUATED = 1024
-_PROCESS_SECONDS = 1.5  # a verb that needs torch: interpreter and imports
+# In times that a verb takes which needs torch until it begins: what else grows with a slow machine.
+_SEARCH = 1.5  # for one budget
+_WORKERS = 1.5  # that evaluate, which begin at the same time
+_LANDMARK = 4.0
+_ROW = 0.07  # of an accuracy predictor
 _CHECKPOINTS = 2
 _TRAINING_STATE = 4  # weights, two moments of AdamW, and the copy that search uses
 
@@ -46,13 +53,16 @@ class Estimates:
 class Units:
     """Seconds of what a recipe does many times; `batches` of an epoch, `parameters` in all.
 
-    `image`: of a subnet that is evaluated; there are `heldout` of them.
+    `image`: of a subnet that is evaluated, on `heldout` or on `tested` images; `start`: of a
+    process that imports torch.
     """
 
+    start: float
     step: float
     batches: int
     image: float
     heldout: int
+    tested: int
     measurement: float
     parameters: int
 
@@ -73,14 +83,14 @@ def estimate(recipe: Recipe, units: Units) -> Estimates:
     subnets = 2 + recipe.evaluation.random_subnets
     evaluation = units.evaluation(recipe)
     each = evaluation + units.measurement
-    answers = len(deploy.latency)
+    answers, start = len(deploy.latency), units.start
     seconds = {
         "train": training + evaluations * subnets * evaluation,
         "profile": settings * deploy.models * units.measurement,
-        "fit": deploy.accuracies * evaluation + deploy.accuracies / 10.0,
-        "search": answers * (2.0 + deploy.verify * each),
-        "export": answers * (_PROCESS_SECONDS + each),
-        "validate": answers * (_PROCESS_SECONDS + each),
+        "fit": deploy.accuracies * (evaluation + _ROW * start) + _WORKERS * start,
+        "search": answers * (_SEARCH * start + deploy.verify * each),
+        "export": answers * (start + each),
+        "validate": answers * (start + units.image * units.tested + units.measurement),
         "explain": units.measurement,
         "report": 0.0,
     }
@@ -89,7 +99,7 @@ def estimate(recipe: Recipe, units: Units) -> Estimates:
     weights = 4 * units.parameters
     disk = _CHECKPOINTS * _TRAINING_STATE * weights + 3 * answers * weights
     return Estimates(
-        seconds={name: value + _PROCESS_SECONDS for name, value in seconds.items()},
+        seconds={name: value + start for name, value in seconds.items()},
         disk_bytes=disk,
     )
 
@@ -100,7 +110,7 @@ def _landmarks_seconds(recipe: Recipe, units: Units) -> float:
     count = DEFAULT_COUNT if named == (AUTO,) else len(named)
     training = units.step * recipe.schedule.steps(units.batches) / (2 + recipe.plan.random)
     each = units.evaluation(recipe) + units.measurement
-    return count * (training + each + 6.0 * _PROCESS_SECONDS)
+    return count * (training + each + _LANDMARK * units.start)
 
 
 class _EnoughError(Exception):
@@ -141,10 +151,12 @@ def calibrate(recipe: Recipe, *, note: Callable[[str], None]) -> Units:
     device = device_of(recipe)
     training = prepare(recipe, data, supernet, device=device, ranks=Ranks())
     return Units(
+        start=_start_seconds(),
         step=_step_seconds(training),
         batches=len(training.batches),
         image=_image_seconds(training),
         heldout=len(data.heldout),
+        tested=len(data.test or data.heldout),
         measurement=_measurement_seconds(of),
         parameters=sum(tensor.numel() for tensor in supernet.parameters()),
     )
@@ -156,6 +168,14 @@ def _check_landmarks(recipe: Recipe, data: "Data") -> None:
     images = Images(classes=len(data.classes), channels=data.channels, side=data.image_size)
     for entry in () if named == (AUTO,) else named:
         known(entry, images)
+
+
+def _start_seconds() -> float:
+    begun = monotonic()
+    # -P as in the stages: a torch.py in the present folder is none.
+    command = [sys.executable, "-P", "-c", "import torch"]
+    subprocess.run(command, check=True, env=module_environment({}))  # noqa: S603 - our own
+    return monotonic() - begun
 
 
 def _step_seconds(training: "Training") -> float:

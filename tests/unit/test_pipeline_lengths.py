@@ -9,8 +9,9 @@ from hwnas.pipeline.lengths import assignments_of, cut_to, lengths_of
 
 SECONDS = st.floats(1e-3, 100)
 UNITS = st.builds(
-    Units, step=SECONDS, image=st.floats(1e-6, 0.01), measurement=SECONDS,
-    batches=st.integers(1, 2000), heldout=st.integers(1, 20000), parameters=st.just(10**6),
+    Units, start=st.floats(0.1, 10), step=SECONDS, image=st.floats(1e-6, 0.01), measurement=SECONDS,
+    batches=st.integers(1, 2000), heldout=st.integers(1, 20000), tested=st.integers(1, 20000),
+    parameters=st.just(10**6),
 )  # fmt: skip
 RECIPE = read_recipe("nano-fashion")
 
@@ -34,9 +35,13 @@ def test_more_time_is_used(units: Units, seconds: float) -> None:
 
 
 def test_subnets_are_judged_by_fewer_images_but_not_too_few() -> None:
-    units = Units(step=1, batches=100, image=1, heldout=9000, measurement=1, parameters=1)
+    units = Units(
+        start=1, tested=1, step=1, batches=100, image=1, heldout=9000, measurement=1, parameters=1
+    )
     assert cut_to(RECIPE, units, 1.0).lengths["evaluation.images"] == 4000
-    few = Units(step=1, batches=100, image=1, heldout=900, measurement=1, parameters=1)
+    few = Units(
+        start=1, tested=1, step=1, batches=100, image=1, heldout=900, measurement=1, parameters=1
+    )
     assert cut_to(RECIPE, few, 1.0).lengths["evaluation.images"] == 900
     assert "evaluation.images" not in lengths_of(RECIPE)
 
