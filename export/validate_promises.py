@@ -134,7 +134,7 @@ def _latency_gate(name: str, limit_ms: float, record: Record, then: Pace | None)
     if verdict == "passed":
         return passed(name, found, wanted=wanted)
     slowdown = _slowdown(record, then)
-    if found_ms / slowdown <= limit_ms:
+    if slowdown > 1 and found_ms / slowdown <= limit_ms:
         told = f"{found}, {found_ms / slowdown:.3f} ms at the pace of then"
         slower = f"the reference model takes {slowdown:.2f} times as long as when that was said"
         return passed(name, told, wanted=wanted, reason=slower)

@@ -171,6 +171,14 @@ def test_what_was_said_is_of_a_device_at_its_pace_of_then(median, reference_ms, 
         assert "1.50 times as long" in gate.reason
 
 
+def test_drift_within_a_noisy_session_is_no_pace_of_another() -> None:
+    drifted = record(10.0, grade="D", scale=1.5)
+    (gate,) = promised_latency(
+        {}, exported(), drifted, device="here", then=exported_pace(exported(), "f")
+    )
+    assert gate.state == "unsure"
+
+
 @pytest.mark.parametrize(
     "change", [{"backend_version": "2"}, {"privilege": "none"}, {"threads": 2}, {"pages": "huge"}]
 )
