@@ -13,7 +13,7 @@ from hwnas.pipeline.estimates import Units, estimate
 from hwnas.pipeline.origins import CONFIG_FILE
 
 # Less training says nothing about subnets, and fewer rows nothing about predictors.
-_LEAST_SHARE = 0.15
+LEAST_SHARE = 0.15
 _LEAST_MODELS, _LEAST_ACCURACIES, _LEAST_IMAGES = 12, 16, 4000
 _SHARES = 86
 
@@ -68,7 +68,7 @@ def cut_to(recipe: Recipe, units: Units, seconds: float) -> Cut:
     Where even the least takes longer, that is returned.
     """
     for step in range(_SHARES):
-        share = 1.0 - step * (1.0 - _LEAST_SHARE) / (_SHARES - 1)
+        share = 1.0 - step * (1.0 - LEAST_SHARE) / (_SHARES - 1)
         lengths = lengths_of(recipe, share=share, heldout=units.heldout)
         takes = estimate(_with(recipe, lengths), units).total()
         cut = Cut(share=share, lengths=lengths, seconds=takes)

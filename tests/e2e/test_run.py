@@ -66,9 +66,9 @@ def test_less_is_done_where_there_is_no_time_for_all(hwnas: Run, tmp_path: Path)
     found = json.loads(child.stdout)
     whole = read_recipe("nano-digits")
     cut = read_recipe("nano-digits", found["cut"]["assignments"])
-    assert cut.schedule.epochs == pytest.approx(whole.schedule.epochs * 0.2, rel=0.01)
+    assert cut.schedule.epochs == pytest.approx(whole.schedule.epochs * LEAST_SHARE, rel=0.01)
     assert 12 <= cut.deploy.models <= whole.deploy.models
-    assert "cut to 20% " in found["cut"]["why"]
+    assert f"cut to {LEAST_SHARE:.0%} " in found["cut"]["why"]
     assert "longer than 0:01" in found["cut"]["why"]
     (train,) = found["stages"][0]["commands"]
     assert f"schedule.epochs={cut.schedule.epochs}" in train

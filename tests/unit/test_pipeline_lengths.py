@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.estimates import Units, estimate
-from hwnas.pipeline.lengths import assignments_of, cut_to, lengths_of
+from hwnas.pipeline.lengths import LEAST_SHARE, assignments_of, cut_to, lengths_of
 
 SECONDS = st.floats(1e-3, 100)
 UNITS = st.builds(
@@ -21,7 +21,7 @@ def test_a_recipe_is_cut_no_more_than_is_needed(units: Units, seconds: float) ->
     cut = cut_to(RECIPE, units, seconds)
     whole = lengths_of(RECIPE)
     assert all(0 < cut.lengths[key] <= value for key, value in whole.items())
-    assert cut.seconds <= seconds or round(cut.share, 9) == 0.15
+    assert cut.seconds <= seconds or round(cut.share, 9) == LEAST_SHARE
     assert (cut.share == 1) == (estimate(RECIPE, units).total() <= seconds)
     # What is typed is what was estimated.
     typed = read_recipe("nano-fashion", assignments_of(cut.lengths))
