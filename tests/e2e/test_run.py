@@ -13,6 +13,7 @@ import pytest
 import hwnas.cli.run as verb
 from hwnas.cli.main import main
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.lengths import LEAST_SHARE
 
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
