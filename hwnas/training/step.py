@@ -157,8 +157,7 @@ class Stepper:
     ) -> Iterator[tuple[int, float]]:
         predictions: dict[int, Tensor] = {}
         needed = {source for task in tasks for source in task.learns_from}
-        with torch.no_grad():
-            taught = self.settings.teacher(images) if self.settings.teacher else None
+        taught = self._taught(images)
         attached = None
         for index, task in enumerate(tasks):
             group = 0 if task.is_supernet else 1
@@ -192,8 +191,7 @@ class Stepper:
         assert self._streams is not None
         predictions: dict[int, Tensor] = {}
         needed = {source for task in tasks for source in task.learns_from}
-        with torch.no_grad():
-            taught = self.settings.teacher(images) if self.settings.teacher else None
+        taught = self._taught(images)
         self.flat.attach(0)
         # Borrowed here, so that threads only look them up.
         lent = [self.supernet.lent(task.arch) for task in tasks]
@@ -213,6 +211,11 @@ class Stepper:
             self._check(value, tasks[index], failures)
             self.flat.add(0 if tasks[index].is_supernet else 1, lent[index], gradients)
             yield index, value * share
+
+    def _taught(self, images: Tensor) -> Tensor | None:
+        """Return what the external teacher says of images, if there is one."""
+        with torch.no_grad():
+            return self.settings.teacher(images) if self.settings.teacher else None
 
     def _forward(
         self,
@@ -251,8 +254,8 @@ class Stepper:
 
     def loss_of(self, images: Tensor, targets: Tensor, arch: Arch) -> float:
         """Return the present loss of a subnet as if it learned by itself, over all ranks."""
+        taught = self._taught(images)
         with torch.no_grad():
-            taught = self.settings.teacher(images) if self.settings.teacher else None
             loss = self._loss(self._logits(images, arch), targets, taught, [])
         return float(self.ranks.gather(loss.reshape(1)).mean())
 
