@@ -1,8 +1,8 @@
 """A recipe cut to the time that somebody has: `hwnas run --within 5min`.
 
 Training, what is measured for predictors and the images that subnets are judged by shrink alike, as
-little as is needed. What was chosen
-at first is in the run's recipe, so a run that goes on keeps it, whatever the machine does by then.
+little as is needed. What was chosen at first is in the run's recipe, so a run that goes on keeps
+it, whatever the machine does by then.
 """
 
 from dataclasses import dataclass

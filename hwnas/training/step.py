@@ -74,6 +74,16 @@ class StepResult:
     updated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Part of a batch that the subnets see at once. `taught`: what an external teacher says."""
+
+    images: Tensor
+    targets: Tensor
+    taught: Tensor | None
+    share: float
+
+
 class Stepper:
     """Runs steps on a supernet; the state it changes is all in its arguments."""
 
@@ -114,12 +124,10 @@ class Stepper:
         """
         self.flat.zero()
         losses = [0.0] * len(tasks)
-        pieces = self._pieces(images, targets)
         failures: list[NonFiniteLossError] = []
-        for piece in pieces:
-            share = len(piece[1]) / len(targets)
+        for piece in self._pieces(images, targets):
             run = self._side_by_side if self._several(tasks) else self._backward
-            for index, loss in run(*piece, tasks, share=share, failures=failures):
+            for index, loss in run(piece, tasks, failures):
                 losses[index] += loss
         self._stop_together(failures)
         self.flat.complete()
@@ -142,22 +150,17 @@ class Stepper:
         # Neither processes that wait for each other nor torch.compile can do with several threads.
         return self._gather is None and self.settings.prepare_blocks is None
 
-    def _pieces(self, images: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def _pieces(self, images: Tensor, targets: Tensor) -> Iterator[_Piece]:
         count = self.settings.accumulate
-        return list(zip(images.chunk(count), targets.chunk(count), strict=True))
+        for some, theirs in zip(images.chunk(count), targets.chunk(count), strict=True):
+            share = len(theirs) / len(targets)
+            yield _Piece(some, theirs, taught=self._taught(some), share=share)
 
     def _backward(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        tasks: Sequence[Task],
-        *,
-        share: float,
-        failures: list[NonFiniteLossError],
+        self, piece: _Piece, tasks: Sequence[Task], failures: list[NonFiniteLossError]
     ) -> Iterator[tuple[int, float]]:
         predictions: dict[int, Tensor] = {}
         needed = {source for task in tasks for source in task.learns_from}
-        taught = self._taught(images)
         attached = None
         for index, task in enumerate(tasks):
             group = 0 if task.is_supernet else 1
@@ -165,22 +168,16 @@ class Stepper:
                 self.flat.attach(group)
                 attached = group
             teachers = [predictions[i] for i in task.learns_from]
-            logits, loss = self._forward(images, targets, taught, task, teachers)
+            logits, loss = self._forward(piece, task, teachers)
             value = loss.item()
             self._check(value, task, failures)
             if index in needed:
                 predictions[index] = logits.detach().softmax(-1)
-            (loss * (share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
-            yield index, value * share
+            (loss * (piece.share * self.loss_scale.value)).backward()  # type: ignore[no-untyped-call]
+            yield index, value * piece.share
 
     def _side_by_side(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        tasks: Sequence[Task],
-        *,
-        share: float,
-        failures: list[NonFiniteLossError],
+        self, piece: _Piece, tasks: Sequence[Task], failures: list[NonFiniteLossError]
     ) -> Iterator[tuple[int, float]]:
         """Do as `_backward` does; what others learn from or what is disturbed runs first.
 
@@ -191,15 +188,14 @@ class Stepper:
         assert self._streams is not None
         predictions: dict[int, Tensor] = {}
         needed = {source for task in tasks for source in task.learns_from}
-        taught = self._taught(images)
         self.flat.attach(0)
         # Borrowed here, so that threads only look them up.
         lent = [self.supernet.lent(task.arch) for task in tasks]
-        scale = share * self.loss_scale.value
+        scale = piece.share * self.loss_scale.value
         jobs: list[Callable[[], tuple[float, Sequence[Tensor | None]]]] = []
         for index, task in enumerate(tasks):
             teachers = [predictions[i] for i in task.learns_from]
-            forward = partial(self._forward, images, targets, taught, task, teachers)
+            forward = partial(self._forward, piece, task, teachers)
             if index in needed or self._is_disturbed(task):
                 done = forward()
                 predictions[index] = done[0].detach().softmax(-1)
@@ -210,25 +206,18 @@ class Stepper:
         for index, (value, gradients) in enumerate(results):
             self._check(value, tasks[index], failures)
             self.flat.add(0 if tasks[index].is_supernet else 1, lent[index], gradients)
-            yield index, value * share
+            yield index, value * piece.share
 
     def _taught(self, images: Tensor) -> Tensor | None:
         """Return what the external teacher says of images, if there is one."""
         with torch.no_grad():
             return self.settings.teacher(images) if self.settings.teacher else None
 
-    def _forward(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        taught: Tensor | None,
-        task: Task,
-        teachers: list[Tensor],
-    ) -> tuple[Tensor, Tensor]:
+    def _forward(self, piece: _Piece, task: Task, teachers: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the logits of a task and its loss."""
         with self._regularised(task):
-            logits = self._logits(images, task.arch)
-        return logits, self._loss(logits, targets, taught, teachers)
+            logits = self._logits(piece.images, task.arch)
+        return logits, self._loss(logits, piece.targets, piece.taught, teachers)
 
     def _check(self, value: float, task: Task, failures: list[NonFiniteLossError]) -> None:
         """Add a loss that is not finite to the failures, or raise it."""
