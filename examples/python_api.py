@@ -66,18 +66,23 @@ for rows in [accuracy_rows(run), *profile_rows([here], space)]:
 
 # %% [markdown]
 # ## Search
-# A budget that cannot be met raises `hwnas.errors.InfeasibleError`, whose hint says what can be.
+# Each budget has an answer; one that cannot be met has a reason instead of a recommendation. Where
+# none can be met, `hwnas.errors.InfeasibleError` says what can be.
 
 # %%
 from hwnas.pipeline.searching import Request, search_run
 from hwnas.search.budgets import parse_budgets
 
 found = search_run(run, Request(budgets=parse_budgets({"latency": "70%,100%"})))
+recommended = []
 for answer in found.front.answers:
-    if answer.recommended is not None:
-        best = found.front.choices[answer.recommended]
-        accuracy, latency = best.predicted["accuracy"], best.predicted["latency"]
-        print(f"{answer.budget}: {best.digest[:12]} {accuracy.mean:.1%} {latency.mean:.3f} ms")
+    if answer.recommended is None:
+        print(f"{answer.budget}: {answer.reason}")
+        continue
+    best = found.front.choices[answer.recommended]
+    accuracy, latency = best.predicted["accuracy"], best.predicted["latency"]
+    print(f"{answer.budget}: {best.digest[:12]} {accuracy.mean:.1%} {latency.mean:.3f} ms")
+    recommended.append(best)
 
 # %% [markdown]
 # ## Extract and export
@@ -88,7 +93,7 @@ for answer in found.front.answers:
 from hwnas.pipeline.exporting import Wish, export
 from hwnas.pipeline.extracting import extract, select
 
-subnet = extract(run, select(run, latency="70%"))
+subnet = extract(run, select(run, arch=recommended[0].digest))
 exported = export(subnet.folder, wish=Wish(images=100, measured=False))
 print(exported.folder / exported.manifest.recommended)
 

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PATIENCE_S = 30.0
 _TIME = replace(DURATION_MS, example="5min")
-_NEXT = {"validate": "examines the models again; all else is done"}  # of stages that only look
+_NEXT = {  # where later stages go on all the same
+    "validate": "examines the models again; all else is done",
+    "search": "searches again; there are models only for the budgets that were met",
+}
 
 
 class StageError(HwnasError):

@@ -133,8 +133,7 @@ def search(
     show_result(output, found, verification, obstacle=obstacle, top=top)
     if obstacle is not None and verify is not None:
         raise obstacle
-    if verification is not None:
-        _check_kept(found, verification)
+    _check_answered(found, verification)
 
 
 def _request(
@@ -210,15 +209,20 @@ def _measured(output: Output, found: "Found", count: int, wish: _Wish) -> "Verif
     return verify(found, effort)
 
 
-def _check_kept(found: "Found", verification: "Verification") -> None:
-    """Raise for an answer of which nothing keeps its budget as measured."""
+def _check_answered(found: "Found", verification: "Verification | None") -> None:
+    """Raise for a budget that nothing meets, or that nothing keeps as measured."""
     from hwnas.pipeline.fronts import UNRELIABLE
 
-    for answer in verification.front.answers:
+    front = verification.front if verification else found.front
+    entries = verification.entries if verification else ()
+    for answer, asked in zip(front.answers, found.prepared.asked, strict=True):
+        if asked.obstacle is not None:
+            message = f"{answer.budget}: {asked.obstacle.message}"
+            raise InfeasibleError(message, asked.obstacle.hint)
         if answer.recommended is not None:
             continue
-        entries = [entry for entry in verification.entries if entry.budget == answer.budget]
-        if all(entry.grade == UNRELIABLE for entry in entries):
+        mine = [entry for entry in entries if entry.budget == answer.budget]
+        if all(entry.grade == UNRELIABLE for entry in mine):
             raise UnreliableError(
                 f"{answer.budget}: this machine was too busy to tell what keeps it",
                 "stop other work and search again",

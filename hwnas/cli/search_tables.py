@@ -88,6 +88,8 @@ def _section(
     *,
     top: int,
 ) -> str:
+    if asked.obstacle is not None:
+        return f"{answer.budget}: nothing meets it\n\n{_conclusion(found, answer)}"
     units = _units(found.prepared)
     choices = found.front.choices
     shown = list(answer.listed[:top])
@@ -208,12 +210,12 @@ def _bound(constraint: "Constraint", unit: str) -> str:
 
 def _conclusion(found: "Found", answer: "Answer") -> str:
     choices = found.front.choices
-    knee = "" if answer.knee is None else f"knee (k): {choices[answer.knee].digest[:_SHORT]}"
+    knee = "" if answer.knee is None else f"\nknee (k): {choices[answer.knee].digest[:_SHORT]}"
     if answer.recommended is None:
-        return f"recommended: none; {answer.reason}\n{knee}"
+        return f"recommended: none; {answer.reason}{knee}"
     best = choices[answer.recommended]
     where = f", run with {_settings(best.settings)}" if _is_chosen(found.prepared) else ""
-    return f"recommended (*): {best.digest[:_SHORT]}{where}: {answer.reason}\n{knee}"
+    return f"recommended (*): {best.digest[:_SHORT]}{where}: {answer.reason}{knee}"
 
 
 def _is_chosen(prepared: "Prepared") -> bool:

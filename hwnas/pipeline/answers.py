@@ -85,6 +85,18 @@ def answer_of(
     )
 
 
+def no_answer(label: str, constraints: Sequence[Constraint], reason: str) -> Answer:
+    """Return the answer to constraints that nothing meets."""
+    return Answer(
+        budget=label,
+        recommended=None,
+        knee=None,
+        reason=reason,
+        feasible=0,
+        limits=upper_limits(constraints),
+    )
+
+
 def choices_of(field: Field, pool: Pool, kept: Rows) -> tuple[Choice, ...]:
     """Return the rows of a pool as a front holds them."""
     codes = pool.codes[kept]

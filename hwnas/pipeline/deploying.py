@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from hwnas.errors import UsageError, unknown_name
+from hwnas.errors import (
+    HwnasError,
+    InfeasibleError,
+    UnreliableError,
+    UsageError,
+    unknown_name,
+)
 from hwnas.export.family import FAMILY_FILE, read_family
 from hwnas.io import digest
 from hwnas.io.paths import seen_from
@@ -100,6 +106,7 @@ def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
             commands=(("search", *run, *budgets, *forced),),
             reads=("supernet/*", "predictors/*"),
             writes=("search/front.json",),
+            gates=partial(_is_answered_in_part, folder),
         ),
     ]
 
@@ -118,7 +125,7 @@ def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
             reads=("artifacts/family/**/*",),
             writes=(f"artifacts/family/*/{VERDICT_FILE}",),
             binding=_checked(recipe, folder),
-            gates=True,
+            gates=lambda _: True,
         ),
         Stage(
             name="explain",
@@ -184,6 +191,15 @@ def _checked(recipe: Recipe, folder: Path) -> str:
     place = recipe.data.path if images == str(folder) else Path(images)
     seen = [seen_from(folder, place), contents(place, sizes=True)]
     return digest([seen, recipe.deploy.min_accuracy])
+
+
+def _is_answered_in_part(folder: Path, error: HwnasError) -> bool:
+    """Return whether a search failed only because it has nothing for some of its budgets."""
+    front = folder / FOLDER / FRONT_FILE
+    if error.exit_code not in (InfeasibleError.exit_code, UnreliableError.exit_code):
+        return False
+    found = [answer.recommended for answer in read_front(front).answers] if front.exists() else []
+    return None in found and any(index is not None for index in found)
 
 
 def _explanations(folder: Path) -> tuple[Command, ...]:

@@ -6,7 +6,7 @@ search goes on from its checkpoints and finds what it would have found.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.errors import UsageError, unknown_name
+from hwnas.errors import InfeasibleError, UsageError, unknown_name
 from hwnas.io import digest, digest_file
-from hwnas.pipeline.answers import Pool, Rows, answer_of, choices_of
+from hwnas.pipeline.answers import Pool, Rows, answer_of, choices_of, no_answer
 from hwnas.pipeline.deployments import (
     Deployment,
     deployments,
@@ -38,8 +38,8 @@ from hwnas.pipeline.rundir import (
 from hwnas.profiling.machine import device as this_device
 from hwnas.search import Constraint, Objective, Problem, Progress, Reach, reach
 from hwnas.search.api import ENGINES, engine_named, explored
-from hwnas.search.arrays import Codes
 from hwnas.search.budgets import OF_DEVICES, Budget, joint_confidence, label
+from hwnas.search.engine import Outcome
 from hwnas.search.reachable import check_reachable
 
 STATE = "state"
@@ -67,10 +67,14 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A set of budgets with the constraints that they are; `label` is empty for none."""
+    """A set of budgets with the constraints that they are; `label` is empty for none.
+
+    `obstacle`: why nothing can meet it.
+    """
 
     label: str
     constraints: tuple[Constraint, ...]
+    obstacle: InfeasibleError | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +111,8 @@ class Found:
 def prepare(run: Run, request: Request) -> Prepared:
     """Return the request made ready for searching.
 
-    Raises InfeasibleError where a budget cannot be met, naming the nearest that can.
+    Raises InfeasibleError where no budget can be met, naming the nearest that can. Where only
+    some of several cannot, these have an obstacle.
     """
     if request.engine not in ENGINES:
         raise unknown_name("engine", request.engine, ENGINES)
@@ -123,9 +128,29 @@ def prepare(run: Run, request: Request) -> Prepared:
         provenance=_provenance(run, request, field, objectives),
     )
     ranges = reach(prepared.problem(), seed=request.seed)
+    return replace(prepared, ranges=ranges, asked=_reachable(prepared))
+
+
+def _reachable(prepared: Prepared) -> tuple[Asked, ...]:
+    """Return what is asked, with what stands in the way of what cannot be met."""
+    found = []
     for asked in prepared.asked:
-        check_reachable(prepared.problem(asked.constraints), seed=request.seed)
-    return replace(prepared, ranges=ranges)
+        try:
+            check_reachable(prepared.problem(asked.constraints), seed=prepared.request.seed)
+        except InfeasibleError as error:
+            found.append(replace(asked, obstacle=error))
+        else:
+            found.append(asked)
+    _check_some_can_be_met(found)
+    return tuple(found)
+
+
+def _check_some_can_be_met(every: Sequence[Asked]) -> None:
+    obstacles = [asked.obstacle for asked in every if asked.obstacle is not None]
+    if len(obstacles) < len(every):
+        return
+    nearest = obstacles[0]
+    raise InfeasibleError("; ".join(dict.fromkeys(o.message for o in obstacles)), nearest.hint)
 
 
 def _asked(
@@ -147,22 +172,10 @@ def _asked(
 
 def search(prepared: Prepared, *, watch: Watch | None = None) -> Found:
     """Return the front of a prepared request, and write it to the run."""
-    run, request = prepared.run, prepared.request
-    wanted = {(): "the whole front"} | {a.constraints: a.label for a in prepared.asked if a.label}
-    evaluations = 0
-    codes: list[Codes] = []
-    for constraints, name in wanted.items():
-        problem = prepared.problem(constraints)
-        outcome = explored(
-            problem,
-            engine_named(request.engine),
-            seed=request.seed,
-            report=_report(watch, name),
-            checkpoint=_checkpoint(prepared, constraints),
-        )
-        evaluations += outcome.evaluations
-        codes.append(outcome.found.codes)
-    pool = Pool.of(prepared.field, prepared.objectives, np.concatenate(codes))
+    run = prepared.run
+    prepared, outcomes = _outcomes(prepared, watch)
+    codes = np.concatenate([outcome.found.codes for outcome in outcomes])
+    pool = Pool.of(prepared.field, prepared.objectives, codes)
     answers, kept = _answers(prepared, pool)
     front = Front(
         space=run.space,
@@ -172,13 +185,40 @@ def search(prepared: Prepared, *, watch: Watch | None = None) -> Found:
         provenance={
             **prepared.provenance,
             "ranges": {name: [r.low, r.high] for name, r in prepared.ranges.items()},
-            "evaluations": evaluations,
+            "evaluations": sum(outcome.evaluations for outcome in outcomes),
         },
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     path = write_front(run, front)
     shutil.rmtree(run.folder / FOLDER / STATE, ignore_errors=True)
     return Found(prepared=prepared, front=front, path=path)
+
+
+def _outcomes(prepared: Prepared, watch: Watch | None) -> tuple[Prepared, list[Outcome]]:
+    """Return what was found; budgets for which nothing was have an obstacle then."""
+    whole = Asked(label="the whole front", constraints=())
+    found = {whole.constraints: _explored(prepared, whole, watch)}
+    every = []
+    for asked in prepared.asked:
+        obstacle = asked.obstacle
+        if obstacle is None and asked.constraints not in found:
+            try:
+                found[asked.constraints] = _explored(prepared, asked, watch)
+            except InfeasibleError as error:
+                obstacle = error
+        every.append(replace(asked, obstacle=obstacle))
+    _check_some_can_be_met(every)
+    return replace(prepared, asked=tuple(every)), list(found.values())
+
+
+def _explored(prepared: Prepared, asked: Asked, watch: Watch | None) -> Outcome:
+    return explored(
+        prepared.problem(asked.constraints),
+        engine_named(prepared.request.engine),
+        seed=prepared.request.seed,
+        report=_report(watch, asked.label),
+        checkpoint=_checkpoint(prepared, asked.constraints),
+    )
 
 
 def search_run(run: Run, request: Request, *, watch: Watch | None = None) -> Found:
@@ -295,11 +335,13 @@ def _checkpoint(prepared: Prepared, constraints: tuple[Constraint, ...]) -> Path
 
 def _answers(prepared: Prepared, pool: Pool) -> tuple[tuple[Answer, ...], Rows]:
     """Return the answers, and which rows of the pool the front keeps."""
-    fronts = [pool.front(), *(pool.front(asked.constraints) for asked in prepared.asked)]
-    kept = np.unique(np.concatenate(fronts))
+    met = [asked.constraints for asked in prepared.asked if asked.obstacle is None]
+    kept = np.unique(np.concatenate([pool.front(), *map(pool.front, met)]))
     confidence = prepared.request.confidence
     answers = tuple(
         answer_of(pool, asked.label, asked.constraints, kept, confidence)
+        if asked.obstacle is None
+        else no_answer(asked.label, asked.constraints, asked.obstacle.message)
         for asked in prepared.asked
     )
     return answers, kept

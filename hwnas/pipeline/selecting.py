@@ -117,7 +117,9 @@ def _picked(run: Run, pick: str, latency: str | None) -> Selection:
     if index is None:
         raise UsageError(
             f"the search has nothing {pick} for {answer.budget or 'no budget'}: {answer.reason}",
-            "hwnas extract --pick N takes another of its listing",
+            "hwnas extract --pick N takes another of its listing"
+            if answer.listed
+            else f"hwnas search --run {run.typed} with a budget that can be met",
         )
     return Selection(arch=arch_of(front, index), promised=_promise(run, front, index, answer))
 

@@ -29,7 +29,8 @@ class Stage:
     """Commands, and the files of the run that they read and write, as patterns.
 
     `commands` may be a function, for those that depend on what earlier stages found. `binding`:
-    what decides their outcome instead of their words. `gates`: later stages go on when it fails.
+    what decides their outcome instead of their words. `gates`: whether later stages go on after
+    such a failure; they never do when what only this one writes is what it was before.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     binding: str = ""
-    gates: bool = False
+    gates: Callable[[HwnasError], bool] = lambda _: False
 
     def resolved(self) -> tuple[Command, ...]:
         """Return the commands as they are now."""
@@ -117,21 +118,23 @@ def run_stages(
             continue
         begun = monotonic()
         _forget(folder, stage)
-        failed = _launched(stage, launch)
+        failed = _launched(stage, folder, launch)
         failure = failure or failed
         if failed is None:
             _remember(folder, stage, monotonic() - begun)
     return failure
 
 
-def _launched(stage: Stage, launch: Launch) -> HwnasError | None:
-    """Run all commands of a stage; return the first failure of a gate."""
+def _launched(stage: Stage, folder: Path, launch: Launch) -> HwnasError | None:
+    """Run all commands of a stage; return the first failure that later stages go on after."""
     failure = None
+    before = _written(stage, folder)
     for command in stage.resolved():
         try:
             launch(command)
         except HwnasError as error:
-            if not stage.gates:
+            now = _written(stage, folder)
+            if not stage.gates(error) or any(now.get(name) == old for name, old in before.items()):
                 raise
             failure = failure or error
     return failure

@@ -1,17 +1,19 @@
 """What tests of profiling share: quick options, a lock of their own, a machine that is busy."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from hwnas.profiling.jobs import Options
+from hwnas.profiling.bench import Bench
+from hwnas.profiling.jobs import Job, Options
 from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.machine import Preflight, Readings
 from hwnas.profiling.measure import Plan
+from hwnas.profiling.records import Conditions, Latency, Record
 from hwnas.testing.profiles import NANO, QUICK
 
 Run = Callable[..., CompletedProcess[str]]
@@ -28,6 +30,25 @@ def options(tmp_path: Path) -> Options:
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the lock of the device apart from that of tests that run at the same time."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
+
+
+@pytest.fixture
+def modelled_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what this process profiles take a time that follows from the model, not from the day.
+
+    For tests of what is done with measurements; on a busy machine these may forbid any budget.
+    """
+
+    def measured(bench: Bench, job: Job, model: Mapping[str, Any]) -> Record:
+        size = Path(model["path"]).stat().st_size if "path" in model else 10**6
+        latency = Latency(
+            samples_ms=[size / 1e6], median_ms=size / 1e6, p90_ms=size / 1e6, p99_ms=size / 1e6,
+            n=1, kept_share=1.0, preempted=0, half_width=0.001, clock="wall", privilege="none",
+            reference_ms=1.0, reference_drift=0.0,
+        )  # fmt: skip
+        return Record(**bench._what(job), latency=latency, conditions=Conditions(), grade="A")
+
+    monkeypatch.setattr(Bench, "_measured", measured)
 
 
 @pytest.fixture

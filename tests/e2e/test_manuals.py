@@ -87,7 +87,10 @@ Type = Callable[[list[str]], Printed]
 
 @pytest.fixture
 def typed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], own_lock: None
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    own_lock: None,
+    modelled_latencies: None,
 ) -> Type:
     """Return what executes a command in this process; searches are short, stages stay here."""
     monkeypatch.setitem(ENGINES, "nsga2", lambda: Nsga2(generations=3))

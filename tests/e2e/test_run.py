@@ -18,7 +18,7 @@ from hwnas.pipeline.lengths import LEAST_SHARE
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
     "schedule.epochs=1", "schedule.warmup_epochs=0.1", "deploy.models=12", "deploy.accuracies=12",
-    "deploy.verify=1", 'deploy.latency=["60%"]',
+    "deploy.verify=1", 'deploy.latency=["60%", "150%"]',
 ]  # fmt: skip
 STAGES = ["train", "profile", "fit", "search", "export", "validate", "explain", "report"]
 
@@ -103,12 +103,16 @@ def test_from_a_recipe_to_a_report(hwnas: Run, tmp_path: Path) -> None:
     sets = [part for value in SHORT for part in ("--set", value)]
     command = ["run", "nano-digits", "--run", str(folder), "--force", *sets]
     child = hwnas(*command, "--json")
-    # On a busy machine a promised latency may not be kept: that is told at the end.
-    assert child.returncode in {0, 4, 5}, child.stderr
+    # Few measurements on a busy machine promise little (3), and it may not be kept (4, 5): that is
+    # told at the end.
+    assert child.returncode in {0, 3, 4, 5}, child.stderr
     found = json.loads(child.stdout)
-    (model,) = found["models"]
-    assert model["budgets"] == ["latency 60%"]
-    assert (model["verdict"] == "passed") == (child.returncode == 0)
+    assert {budget for model in found["models"] for budget in model["budgets"]} <= {
+        "latency 60%", "latency 150%"
+    }  # fmt: skip
+    if child.returncode == 0:
+        assert {model["verdict"] for model in found["models"]} == {"passed"}
+    model = found["models"][-1]
     figures = json.loads(Path(model["file"]).with_name("verdict.json").read_text())["figures"]
     assert model["latency_ms"] == figures["speed"]["latency"]["median_ms"]
     assert Path(model["file"]).stat().st_size == model["size_bytes"]

@@ -17,6 +17,7 @@ from hwnas.pipeline.fronts import latest_front
 from hwnas.pipeline.rundir import Run, open_run
 from hwnas.pipeline.searching import Request, prepare, search, search_run
 from hwnas.profiling.records import Settings
+from hwnas.report import report
 from hwnas.search.api import ENGINES
 from hwnas.search.budgets import parse_budgets
 from hwnas.search.evolution import Nsga2
@@ -120,8 +121,36 @@ def test_without_a_budget_the_knee_is_recommended(made: Run, capsys) -> None:
     assert len(answer["listed"]) == 5
 
 
+def test_of_several_budgets_the_possible_ones_are_answered(made: Run, capsys) -> None:
+    command = ["search", "--run", made.folder, "--latency", "5ms,0.1ms,1ms", "--verify", 0]
+    assert main(list(map(str, command))) == 3
+    captured = capsys.readouterr()
+    error, hint = [line for line in captured.err.splitlines() if line][-2:]
+    assert error.startswith("error: latency 100us: no architecture of nano has latency at most 100")
+    assert hint.startswith("hint: ask for latency at most ")
+    answers = latest_front(made).answers
+    assert [answer.recommended is None for answer in answers] == [False, True, False]
+    assert (answers[1].feasible, answers[1].listed, answers[1].knee) == (0, (), None)
+    assert answers[1].limits == {"latency": 0.1}
+    assert captured.out.count("recommended (*): ") == 2
+    assert f"latency 100us: nothing meets it\n\nrecommended: none; {answers[1].reason}\n" in (
+        captured.out
+    )
+    page = report(made.folder).read_text()
+    assert "nothing is recommended: no architecture of nano has latency at most 100" in page
+
+
+def test_where_no_budget_is_possible_the_front_stays(made: Run, capsys) -> None:
+    found(capsys, made, "--latency", "1ms")
+    before = latest_front(made)
+    error, _ = refused(capsys, 3, "--run", made.folder, "--latency", "0.1ms,0.2ms")
+    assert "latency at most 100us" in error
+    assert "latency at most 200us" in error
+    assert latest_front(made) == before
+
+
 def test_an_impossible_budget_names_one_that_is_possible(made: Run, capsys) -> None:
-    error, hint = refused(capsys, 3, "--run", made.folder, "--latency", "5ms,0.1ms")
+    error, hint = refused(capsys, 3, "--run", made.folder, "--latency", "0.1ms")
     assert "latency at most 100us with probability 0.95; the nearest that can be met is" in error
     nearest = hint.split("at most ")[1].split(",")[0]
     (answer,) = found(capsys, made, "--latency", nearest)["answers"]

@@ -188,6 +188,18 @@ def test_nothing_within_the_budget_is_said(run: Run, worth, monkeypatch, capsys)
     assert latest_front(run).answers[0].recommended is None
 
 
+def test_an_impossible_budget_is_not_verified_and_the_others_are(
+    run: Run, worth, monkeypatch, capsys
+) -> None:
+    worth += [0.8]
+    arguments = ("--latency", "0.1ms,1ms", "--verify", 1)
+    assert searched(monkeypatch, Bench([0.9]), run, *arguments) == 3
+    assert "error: latency 100us: no architecture" in capsys.readouterr().err
+    first, second = latest_front(run).answers
+    assert first.recommended is None
+    assert second.reason.startswith("the most accurate as measured")
+
+
 def test_measurements_that_say_nothing_end_as_unreliable(run, worth, monkeypatch, capsys) -> None:
     worth += [0.8] * 3
     arguments = ("--latency", "1ms", "--verify", 1)

@@ -1,6 +1,7 @@
 """Which stages of `hwnas run` are due, with stages that only write files."""
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from hwnas.errors import FormatError, HwnasError, UsageError
 from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.deploying import stages_of
+from hwnas.pipeline.fronts import Answer, Choice, Front, write_front
+from hwnas.pipeline.rundir import create_run
 from hwnas.pipeline.stages import (
     STAGES_FILE,
     Command,
@@ -18,6 +21,7 @@ from hwnas.pipeline.stages import (
     read_done,
     run_stages,
 )
+from hwnas.spaces import space
 
 STAGES = [
     Stage(name="one", commands=(("write", "a"),), writes=("a",), binding="x"),
@@ -186,8 +190,53 @@ def test_the_report_follows_a_verdict(tmp_path: Path) -> None:
     assert due(tmp_path, stages("deploy.min_accuracy=0.5")) == ["validate", "report"]
 
 
+def test_what_a_failed_stage_left_from_before_is_not_gone_on_with(tmp_path: Path) -> None:
+    stage = Stage(name="a", commands=(("write", "a"),), writes=("a",), gates=lambda _: True)
+    after = Stage(name="b", commands=(("write", "b"),), reads=("a",), writes=("b",))
+    done(tmp_path, [stage, after])
+    writer = Writer(tmp_path, fails_at="a")
+    with pytest.raises(HwnasError, match="disk full"):
+        run_stages([stage, after], tmp_path, launch=writer, start="a", tell=lambda step: None)
+
+
+@pytest.mark.parametrize(
+    ("recommended", "code", "goes_on"),
+    [((None, 0), 3, True), ((None, 0), 5, True), ((None, 0), 1, False),
+     ((None, None), 3, False), ((0, 0), 5, False)],
+)  # fmt: skip
+def test_a_run_goes_on_where_a_search_answers_some_budgets(
+    tmp_path: Path, recommended: tuple[int | None, ...], code: int, goes_on: bool
+) -> None:
+    """What was found but could not be verified (5) is no answer."""
+    of = space("nano", channels=1)
+    arch = of.smallest()
+    front = Front(
+        space=of.name,
+        options={},
+        choices=(Choice(digest=arch.digest, genes=dict(arch), predicted={}, costs={}),),
+        answers=tuple(
+            Answer(
+                budget=f"latency {number}ms", recommended=index, knee=None, reason="", feasible=0
+            )
+            for number, index in enumerate(recommended, 1)
+        ),
+    )
+    run = create_run(tmp_path / "r", of=of, origin={"recipe": "0" * 64, "start": ""})
+
+    def launch(command: tuple[str, ...]) -> None:
+        write_front(run, front)
+        error = HwnasError("not all of it")
+        error.exit_code = code
+        raise error
+
+    stages = stages_of(read_recipe("nano-digits"), "nano-digits", run.folder)
+    search = next(stage for stage in stages if stage.name == "search")
+    with nullcontext() if goes_on else pytest.raises(HwnasError, match="not all of it"):
+        run_stages([search], run.folder, launch=launch, tell=lambda step: None)
+
+
 def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:
-    gate = Stage(name="gate", commands=(("write", "x"), ("write", "y")), gates=True)
+    gate = Stage(name="gate", commands=(("write", "x"), ("write", "y")), gates=lambda _: True)
     writer = Writer(tmp_path, fails_at="x")
     failure = run_stages(
         [gate, *STAGES], tmp_path, launch=writer, tell=lambda step: None
