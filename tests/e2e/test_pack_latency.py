@@ -26,7 +26,7 @@ from hwnas.profiling.privilege import privileged
 from hwnas.profiling.records import Settings
 
 SAME = 0.02
-LEAST_ROUNDS, MOST_ROUNDS, TURNS = 8, 40, 3
+LEAST_ROUNDS, MOST_ROUNDS, TURNS = 8, 16, 3
 PLAN = Plan(min_runs=9, max_runs=9)
 NASVIT, NANO = hwnas.space("nasvit"), hwnas.space("nano")
 ARCHS = {
