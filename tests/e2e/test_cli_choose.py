@@ -76,6 +76,7 @@ def cut(path, architectures):
     path.write_bytes(b"".join(kept))
 
 
+@pytest.mark.usefixtures("modelled_latencies")
 def test_few_are_the_same_however_often_it_is_interrupted(run, old, tmp_path):
     ask = ("profile", "--few", 5, "--from", f"{old[0]},{old[1]}", "-o", "p.jsonl", *QUICK, "--json")
     assert json.loads(run(*ask).out)["measured"] == 5
@@ -90,6 +91,7 @@ def test_few_are_the_same_however_often_it_is_interrupted(run, old, tmp_path):
     assert json.loads(other)["skipped"] < 5
 
 
+@pytest.mark.usefixtures("modelled_latencies")
 def test_few_of_a_pack_and_a_pack_of_few(run, old, tmp_path):
     run("pack", "--space", "nano", "-n", 12, "-o", "nano.pack")
     choose = ("--few", 4, "--from", old[0])
@@ -112,6 +114,7 @@ def packed(path):
 ACTIVE = ("profile", "--space", "nano", "--active", "-o", "p.jsonl", *QUICK)
 
 
+@pytest.mark.usefixtures("modelled_latencies")
 def test_active_stops_at_the_error_and_goes_on_for_a_smaller_one(run, tmp_path):
     path = tmp_path / "p.jsonl"
     found = json.loads(run(*ACTIVE, "--wanted-error", "80%", "--threads", "1,2", "--json").out)
@@ -134,6 +137,7 @@ def test_active_stops_at_the_error_and_goes_on_for_a_smaller_one(run, tmp_path):
     assert measured(path) == whole
 
 
+@pytest.mark.usefixtures("modelled_latencies")
 def test_active_says_which_setting_it_measures(run):
     child = run(*ACTIVE, "--wanted-error", "80%", "--batch", "2,1", "--most", 12)
     assert "one setting at a time: onnxruntime, fp32, threads 1, batch 2" in child.err

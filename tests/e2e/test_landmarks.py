@@ -92,6 +92,7 @@ def test_networks_are_trained_measured_and_done_once(run: Path, capsys) -> None:
     assert all(before[path][0] == path.stat().st_mtime_ns for path in weights)
 
 
+@pytest.mark.usefixtures("modelled_latencies")
 def test_another_recipe_is_another_training_and_the_last_result_counts(run: Path, capsys) -> None:
     first = landmarks(capsys, run, NETWORK)["landmarks"][0]
     second = landmarks(capsys, run, NETWORK, "--set", "optimiser.lr=1e-30")["landmarks"][0]
