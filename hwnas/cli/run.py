@@ -83,7 +83,7 @@ def run(
     asked = _Asked(
         recipe=recipe, folder=folder or Path("runs") / Path(recipe).stem, assignments=assignments,
         start=start, force=force, within_s=None if within is None else within / 1e3,
-    ).going_on()  # fmt: skip
+    ).going_on(note=output.note)  # fmt: skip
     if dry_run:
         _show_plan(output, asked)
         return
@@ -113,16 +113,23 @@ class _Asked:
     force: bool
     within_s: float | None
 
-    def going_on(self) -> "_Asked":
+    def going_on(self, *, note: Callable[[str], None]) -> "_Asked":
         """Return what is asked for, with the lengths that the run was begun with.
 
-        Raises for another run: it would only be noticed after the calibration.
+        `note` hears of each that is asked for otherwise. Raises for another run: it would only be
+        noticed after the calibration.
         """
         from hwnas.pipeline.lengths import assignments_of, lengths_in
         from hwnas.pipeline.origins import origin_in
 
         lengths = None if self.within_s is None else lengths_in(self.folder)
-        asked = self if lengths is None else self.cut(assignments_of(lengths))
+        begun_with = () if lengths is None else assignments_of(lengths)
+        asked = self if lengths is None else self.cut(begun_with)
+        kept = {length.partition("=")[0]: length for length in begun_with}
+        for assignment in self.assignments:
+            length = kept.get(assignment.partition("=")[0].strip(), assignment)
+            if length != assignment:
+                note(f"{assignment} is not taken: with --within the run keeps {length}")
         origin_in(asked.folder, asked.settings())
         return asked
 

@@ -90,6 +90,15 @@ def test_a_run_keeps_the_lengths_that_it_began_with(
     train, fit = (next(one for one in commands if one[0] == name) for name in ("train", "fit"))
     assert "schedule.epochs=0.5" in train
     assert fit[-1] == "17"
+    assert "is not taken" not in capsys.readouterr().err
+
+    longer = ["--set", "deploy.accuracies=90", "--set", "deploy.verify=3"]
+    again = ["run", "nano-digits", "--run", str(tmp_path), "--within", "5min", *longer]
+    assert main(again) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "is not taken" in line]
+    assert told == [
+        "deploy.accuracies=90 is not taken: with --within the run keeps deploy.accuracies=17"
+    ]
 
     assert main(["run", "nano-digits", "--run", str(tmp_path), "--within", "5"]) == 2
     told = capsys.readouterr().err
