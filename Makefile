@@ -24,7 +24,7 @@ test: $(READY)
 	  echo "no Chromium or Chrome: the report is not tested in one (apt-get install chromium)" >&2; \
 	  export HWNAS_NO_BROWSER=1; \
 	fi; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

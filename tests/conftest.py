@@ -25,6 +25,11 @@ settings.load_profile("hwnas")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow files, so that no worker has one left when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the folder of the checkout."""

@@ -7,6 +7,8 @@ import pytest
 import hwnas
 from hwnas.testing import SUPERNET_CHECKS, randomised_supernet
 
+pytestmark = pytest.mark.slow
+
 NARROW = ("dim", "hidden", "value", "heads", "mid", "cin", "cout", "features", "squeezed")
 
 

@@ -20,7 +20,7 @@ from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.profiling.records import arch_digest
 from hwnas.testing.profiles import made_up_profile
 
-pytestmark = pytest.mark.usefixtures("own_lock")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_lock")]
 
 QUICK = ("--force", "--no-memory", "--max-seconds", "0.1")
 NANO = library.space("nano")

@@ -18,7 +18,7 @@ from hwnas.profiling.profiles import check_profile, read_profile
 from hwnas.profiling.records import arch_digest
 from hwnas.testing.profiles import NANO, QUICK
 
-pytestmark = pytest.mark.usefixtures("own_lock")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_lock")]
 
 LARGEST = library.space("nano").largest()
 

@@ -23,6 +23,8 @@ from hwnas.cli.verbs import VERBS
 from hwnas.errors import HwnasError
 from hwnas.testing.documents import arguments_in, blocks, mentioned, spans
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GENERATED = ROOT / "docs" / "cli.md"

@@ -11,6 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 

@@ -34,7 +34,7 @@ from hwnas.testing.runs import imported_run, small_run
 
 NETWORK, OTHER = "test_resnet", "mobilenetv3_small_050"
 
-pytestmark = pytest.mark.usefixtures("own_lock")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_lock")]
 
 
 @pytest.fixture(scope="module")

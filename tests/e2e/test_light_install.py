@@ -13,6 +13,8 @@ from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.profiles import read_profile
 from hwnas.testing.exported import write_artifact, write_images
 
+pytestmark = pytest.mark.slow
+
 LIMIT_MB = 200  # of the installed environment
 MODELS = 4
 ABSENT = ("torch", "onnx", "sklearn", "timm")
@@ -53,7 +55,6 @@ def validated(command, tmp_path, home):
     return json.loads(run([command, "validate", made.folder, *asked], cwd=tmp_path, home=home))
 
 
-@pytest.mark.slow
 def test_a_device_measures_a_pack_and_validates_a_model(hwnas, wheel, tmp_path, capsys):
     packed = hwnas(
         "pack", "--space", "nano", "-n", str(MODELS), "--precision", "fp32,int8_dynamic",

@@ -39,6 +39,8 @@ from hwnas.testing.onnx_models import write_conv_stack
 from hwnas.testing.profiles import made_up_profile
 from hwnas.testing.searchable_runs import HERE, made_up_latency, searchable_run
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TUTORIAL = DOCS / "tutorial.md"
 MANUALS = ("devices", "export", "predictors", "report", "search", "subnets", "validate")

@@ -20,6 +20,8 @@ from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.spaces import space
 
+pytestmark = pytest.mark.slow
+
 HWNAS = (sys.executable, "-m", "hwnas")
 
 

@@ -25,6 +25,8 @@ from hwnas.profiling.packs import stand_in
 from hwnas.profiling.privilege import privileged
 from hwnas.profiling.records import Settings
 
+pytestmark = pytest.mark.slow
+
 SAME = 0.02
 LEAST_ROUNDS, MOST_ROUNDS, TURNS = 8, 16, 3
 PLAN = Plan(min_runs=9, max_runs=9)

@@ -25,6 +25,8 @@ from hwnas.testing.onnx_models import provide_toy as provide
 from hwnas.testing.onnx_models import toy_arch as arch
 from hwnas.testing.onnx_models import write_conv_stack
 
+pytestmark = pytest.mark.slow
+
 
 def with_changes(options, **changes):
     import dataclasses

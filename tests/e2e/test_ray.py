@@ -29,6 +29,8 @@ from hwnas.spaces import space
 from hwnas.testing import workers
 from hwnas.testing.runs import small_run
 
+pytestmark = pytest.mark.slow
+
 Hwnas = Callable[..., CompletedProcess[str]]
 
 

@@ -15,6 +15,8 @@ from hwnas.cli.main import main
 from hwnas.pipeline.config import read_recipe, to_toml
 from hwnas.pipeline.lengths import LEAST_SHARE
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., CompletedProcess[str]]
 SHORT = [
     "schedule.epochs=1", "schedule.warmup_epochs=0.1", "deploy.models=12", "deploy.accuracies=12",

@@ -24,6 +24,8 @@ from hwnas.search.evolution import Nsga2
 from hwnas.testing.profiles import made_up_profile
 from hwnas.testing.searchable_runs import HERE, searchable_run
 
+pytestmark = pytest.mark.slow
+
 
 class Bench:
     """Stands in for the profiler: answers with latencies of its own, in the order asked."""

@@ -18,6 +18,8 @@ from hwnas.io import read_journal
 from hwnas.pipeline.config import read_recipe, recipe_names, to_toml
 from hwnas.pipeline.rundir import load_supernet, open_run
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "--set", "data.name=digits", "--set", "data.heldout=100", "--set", "schedule.epochs=2",
     "--set", "optimiser.batch_size=128", "--set", "evaluation.calibration_images=256",
