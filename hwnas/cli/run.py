@@ -311,6 +311,7 @@ def _die_with_parent() -> None:
 
 def _conclude(output: Output, folder: Path, seconds: float) -> None:
     from hwnas.export.family import read_family
+    from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, read_front
 
     place = folder / "artifacts" / "family"
     family = read_family(place)
@@ -326,19 +327,24 @@ def _conclude(output: Output, folder: Path, seconds: float) -> None:
          f"{model['size_bytes'] / 1e6:.2f} MB", model["verdict"], model["file"]]
         for model in models
     ]  # fmt: skip
+    unmet = [
+        {"budget": answer.budget, "reason": answer.reason}
+        for answer in read_front(folder / FOLDER / FRONT_FILE).answers
+        if answer.recommended is None
+    ]
     document: dict[str, Any] = {
         "run": str(folder),
         "seconds": round(seconds, 1),
         "report": str(folder / "report.html"),
         "models": models,
+        "unmet": unmet,
     }
     found = table(
         ["budget", "held-out", "measured", "size", "verdict", "model"], rows, right=(1, 2, 3)
     )
-    output.result(
-        document,
-        f"\n{folder}: done in {clock(seconds)}\n\n{found}\n\nreport: {folder / 'report.html'}",
-    )
+    lines = [f"\n{folder}: done in {clock(seconds)}", "", found, ""]
+    lines += [f"nothing for {one['budget']}: {one['reason']}" for one in unmet]
+    output.result(document, "\n".join([*lines, f"report: {folder / 'report.html'}"]))
 
 
 def _verdict(model: Path) -> dict[str, Any]:

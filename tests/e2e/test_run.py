@@ -5,15 +5,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
+from types import SimpleNamespace
 
 import pytest
 
 import hwnas.cli.run as verb
 from hwnas.cli.main import main
+from hwnas.cli.output import Output
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.fronts import latest_front, write_front
 from hwnas.pipeline.lengths import LEAST_SHARE
+from hwnas.testing.finished_runs import made_up_run
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +113,23 @@ def test_a_run_keeps_the_lengths_that_it_began_with(
     assert "such as 5min" in told
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_nothing_was_found_for_is_told_at_the_end(
+    tmp_path: Path, monkeypatch, capsys, as_json: bool
+) -> None:
+    run = made_up_run(tmp_path / "run")
+    front = latest_front(run)
+    none = replace(front.answers[0], budget="latency 1us", recommended=None, reason="too fast")
+    write_front(run, replace(front, answers=(*front.answers, none)))
+    monkeypatch.setattr("hwnas.export.family.read_family", lambda _: SimpleNamespace(members=()))
+    verb._conclude(Output(as_json=as_json), run.folder, 1.0)
+    out = capsys.readouterr().out
+    if as_json:
+        assert json.loads(out)["unmet"] == [{"budget": "latency 1us", "reason": "too fast"}]
+    else:
+        assert "\nnothing for latency 1us: too fast\n" in out
+
+
 @pytest.mark.usefixtures("own_lock")
 def test_from_a_recipe_to_a_report(hwnas: Run, tmp_path: Path) -> None:
     folder = tmp_path / "my run"
@@ -118,10 +140,11 @@ def test_from_a_recipe_to_a_report(hwnas: Run, tmp_path: Path) -> None:
     # told at the end.
     assert child.returncode in {0, 3, 4, 5}, child.stderr
     found = json.loads(child.stdout)
-    assert {budget for model in found["models"] for budget in model["budgets"]} <= {
-        "latency 60%", "latency 150%"
-    }  # fmt: skip
+    met = [budget for model in found["models"] for budget in model["budgets"]]
+    unmet = [one["budget"] for one in found["unmet"]]
+    assert sorted(met + unmet) == ["latency 150%", "latency 60%"]
     if child.returncode == 0:
+        assert not unmet
         assert {model["verdict"] for model in found["models"]} == {"passed"}
     model = found["models"][-1]
     figures = json.loads(Path(model["file"]).with_name("verdict.json").read_text())["figures"]
