@@ -34,7 +34,7 @@ _PATIENCE_S = 30.0
 _TIME = replace(DURATION_MS, example="5min")
 _NEXT = {  # where later stages go on all the same
     "validate": "examines the models again; all else is done",
-    "search": "searches again; there are models only for the budgets that were met",
+    "search": "does what is due; there are models only for the budgets that were met",
 }
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePath
 from time import monotonic
 
-from hwnas.errors import HwnasError, UsageError, unknown_name
+from hwnas.errors import HwnasError, InfeasibleError, UsageError, unknown_name
 from hwnas.io import Schema, digest, digest_file, read_json, write_json
 
 STAGES_SCHEMA = Schema(name="hwnas/stages", version=1)
@@ -50,11 +50,13 @@ class Done:
     """A stage that was done: for what inputs, how long it took, and digests of what it wrote.
 
     One that was done and begun again has no fingerprint: it is due, and how long it took is known.
+    `lacks`: that it could not give all that was asked for, which it would not if done again.
     """
 
     fingerprint: str
     seconds: float
     wrote: dict[str, str] = field(default_factory=dict)
+    lacks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +105,7 @@ def run_stages(
     """Do every stage that is due, in order; `tell` hears of each before it begins or is skipped.
 
     Raises what a stage failed with; returns the first failure of a gate, after which the run
-    goes on.
+    goes on. That of a stage which is skipped, as it could give no more than it did, counts, too.
     """
     first = [stage.name for stage in stages].index(start) if start else len(stages)
     plan(stages, folder, start=start)
@@ -115,14 +117,25 @@ def run_stages(
         tell(Step(number=number, total=len(stages), stage=stage, due=bool(why),
                   why=why or "nothing has changed"))  # fmt: skip
         if not why:
+            failure = failure or _lacking(stage, folder)
             continue
         begun = monotonic()
         _forget(folder, stage)
         failed = _launched(stage, folder, launch)
         failure = failure or failed
-        if failed is None:
-            _remember(folder, stage, monotonic() - begun)
+        lacks = failed is not None and failed.exit_code == InfeasibleError.exit_code
+        if failed is None or lacks:
+            _remember(folder, stage, monotonic() - begun, lacks=lacks)
     return failure
+
+
+def _lacking(stage: Stage, folder: Path) -> InfeasibleError | None:
+    if not read_done(folder)[stage.name].lacks:
+        return None
+    return InfeasibleError(
+        f"stage {stage.name} did not find all that was asked for, and nothing has changed since",
+        f"ask for something else, or do it again: --from {stage.name}",
+    )
 
 
 def _launched(stage: Stage, folder: Path, launch: Launch) -> HwnasError | None:
@@ -211,12 +224,13 @@ def _check_earlier(steps: Sequence[Step], start: str) -> None:
         )
 
 
-def _remember(folder: Path, stage: Stage, seconds: float) -> None:
+def _remember(folder: Path, stage: Stage, seconds: float, *, lacks: bool) -> None:
     done = read_done(folder)
     done[stage.name] = Done(
         fingerprint=fingerprint(stage, folder),
         seconds=round(seconds, 1),
         wrote=_written(stage, folder),
+        lacks=lacks,
     )
     _write_done(folder, done)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hwnas.errors import FormatError, HwnasError, UsageError
+from hwnas.errors import FormatError, HwnasError, InfeasibleError, UsageError
 from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.fronts import Answer, Choice, Front, write_front
@@ -233,6 +233,14 @@ def test_a_run_goes_on_where_a_search_answers_some_budgets(
     search = next(stage for stage in stages if stage.name == "search")
     with nullcontext() if goes_on else pytest.raises(HwnasError, match="not all of it"):
         run_stages([search], run.folder, launch=launch, tell=lambda step: None)
+    if not goes_on:
+        return
+    # Only what would be the same again is not done again, and it counts all the same.
+    assert due(run.folder, [search]) == ([] if code == 3 else ["search"])
+    if code == 3:
+        failure = run_stages([search], run.folder, launch=launch, tell=lambda step: None)
+        assert isinstance(failure, InfeasibleError)
+        assert "search did not find all" in failure.message
 
 
 def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:
