@@ -47,7 +47,7 @@ def requirements(of: Distribution) -> Iterator[Distribution]:
 def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     child = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, env=clean, check=False, timeout=300
+        command, cwd=cwd, capture_output=True, text=True, env=clean, check=False, timeout=1800
     )
     assert child.returncode == 0, child.stdout + child.stderr
     return child

@@ -34,7 +34,7 @@ def run(world: int, space: str, merge: str, out: Path) -> list:
             )  # fmt: skip
         command = [sys.executable, str(SCRIPT), space, merge, str(out)]
         processes.append(subprocess.Popen(command, env=environment))
-    assert [process.wait(timeout=300) for process in processes] == [0] * world
+    assert [process.wait(timeout=1800) for process in processes] == [0] * world
     return [torch.load(f"{out}.{rank}") for rank in range(world)]
 
 
@@ -87,7 +87,7 @@ def test_a_rank_whose_image_is_damaged_is_the_one_that_is_heard(tmp_path: Path) 
         ]  # fmt: skip
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env=environment, text=True, **pipes))
-    told = [process.communicate(timeout=300)[1] for process in processes]
+    told = [process.communicate(timeout=1800)[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1]
     assert sum(f"cannot read {damaged}" in text for text in told) == 1
     assert sum("another process of the training ended" in text for text in told) == 1
@@ -101,7 +101,7 @@ def test_a_stray_world_size_is_explained(tmp_path: Path) -> None:
         environment.pop(variable, None)
     done = subprocess.run(
         [sys.executable, "-m", "hwnas", "train", "nano-digits", "--out", str(tmp_path / "run")],
-        env=environment, capture_output=True, text=True, timeout=300,
+        env=environment, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 1
     assert "WORLD_SIZE is 2, and this process cannot join the others" in done.stderr
@@ -130,7 +130,7 @@ def test_torchrun_trains_a_run(tmp_path: Path) -> None:
         "--set", "process.checkpoint_seconds=0.1",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained; accuracy on the held-out part") == 1
     events = (tmp_path / "run" / "events.jsonl").read_text().splitlines()

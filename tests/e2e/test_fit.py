@@ -66,7 +66,7 @@ def fitted(capsys, *arguments: object) -> dict:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     command = [sys.executable, "-m", "hwnas", "train", "nano-fashion", "--run", str(folder)]
-    done = subprocess.run([*command, *SMALL], capture_output=True, text=True, timeout=500)
+    done = subprocess.run([*command, *SMALL], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -79,7 +79,7 @@ def measured(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile(folder / "profiles" / "toy.jsonl", "Toy (TM) board", 24)
     done = subprocess.run(
         [sys.executable, "-m", "hwnas", "fit", "--run", str(folder), "-n", "12"],
-        capture_output=True, text=True, timeout=500,
+        capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "measuring the accuracies of 12 subnets" in done.stderr
@@ -176,7 +176,7 @@ def test_killed_and_resumed_measures_each_subnet_once(trained: Path, tmp_path: P
     assert workers
     assert not psutil.wait_procs(workers, timeout=60)[1]  # nobody is left behind
     before = journal.read_bytes()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     after = journal.read_bytes()
     assert after.startswith(before[: before.rfind(b"\n") + 1])

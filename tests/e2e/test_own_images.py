@@ -263,7 +263,7 @@ def test_two_processes_that_read_files_come_to_an_end(tmp_path: Path) -> None:
     ):
         done = subprocess.run(
             (*HWNAS, *command), cwd=tmp_path, capture_output=True, text=True, check=False,
-            timeout=240,
+            timeout=1800,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr

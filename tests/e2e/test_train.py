@@ -33,7 +33,7 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=400)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
@@ -135,7 +135,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, uninterrupted: 
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-    assert process.wait(timeout=400) == 0
+    assert process.wait(timeout=1800) == 0
     assert kills >= 1
     expected, got = weights(uninterrupted), weights(folder)
     assert expected.keys() == got.keys()
@@ -153,7 +153,7 @@ def test_an_interrupt_keeps_the_state_and_says_how_to_go_on(tmp_path: Path) -> N
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=200)
+    _, errors = process.communicate(timeout=1800)
     assert process.returncode == 130
     assert "the same command goes on" in errors
     assert (folder / "training" / "LATEST").exists()
