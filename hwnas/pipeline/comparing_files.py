@@ -120,6 +120,8 @@ def _reference_drift(pairs: Sequence[tuple[Record, Record]]) -> float:
 def _reference(record: Record) -> float:
     latency = record.latency
     assert latency is not None
+    if latency.companion is not None:
+        return 0.0
     return (latency.reference_ms or 0.0) / (1 + (latency.reference_drift or 0.0))
 
 

@@ -17,6 +17,7 @@ from hwnas.pipeline.executor import Executor
 from hwnas.pipeline.measuring import from_pack, plain_module
 from hwnas.pipeline.ray_executor import OnDevices, Ray
 from hwnas.profiling.bench import Bench
+from hwnas.profiling.companions import tell_anew
 from hwnas.profiling.driver import (
     alone_on_device,
     check_failures,
@@ -103,12 +104,9 @@ def profile_fleet(
         bench_on, pack=pack.read_bytes(), devices=tuple(devices), jobs=tuple(jobs),
         options=options, known=known,
     )  # fmt: skip
+    places = OnDevices(names=tuple(devices))
     executor: Ray[Errand, Report] = Ray(
-        start,
-        address=address,
-        places=OnDevices(names=tuple(devices)),
-        label_of=_device_of,
-        note=note,
+        start, address=address, places=places, label_of=_device_of, note=note
     )
     graphs = from_pack(pack).graphs
     todo = {
@@ -118,6 +116,8 @@ def profile_fleet(
         for device, output in outputs.items()
     }
     measured, refusals = _collect(executor, outputs, todo, progress)
+    for output in outputs.values():
+        tell_anew(output)
     wanted = {job.key for job in jobs}
     return [
         DeviceOutcome(

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from hwnas.io.atomic import is_full, write_error
 from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.companions import Companions
 from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.grading import grade
 from hwnas.profiling.graphs import graph_of
 from hwnas.profiling.jobs import BUILD_ERRORS, Job, Options, Provide
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.paces import PaceKey, pace_key
-from hwnas.profiling.records import Conditions, Failure, Latency, Memory, Pages, Record
+from hwnas.profiling.records import Conditions, Failure, Key, Latency, Memory, Pages, Record
 from hwnas.profiling.remote import RemoteWorker, WorkerError
 from hwnas.profiling.throughput import measure_throughput
 
@@ -27,7 +28,7 @@ class Bench:
     Without `footprints` peak memory is not measured. `baselines`: what the reference took at first,
     in this profile or in this session, at which latencies are told; `expected`: what it takes here
     when nobody disturbs, as far as is known. `written`: the model that lies in `folder`, and the
-    digest of its graph.
+    digest of its graph. `beside`: the models of companions that were prepared.
     """
 
     provide: Mapping[str, Provide]
@@ -39,6 +40,8 @@ class Bench:
     baselines: dict[PaceKey, float]
     expected: Mapping[PaceKey, float] = field(default_factory=dict)
     footprints: Footprints | None = None
+    companions: Companions = field(default_factory=Companions)
+    beside: dict[Key, dict[str, Any]] = field(default_factory=dict)
     written: tuple[bytes, str | None] = (b"", None)
     build_s: float = 0.0
     measure_s: float = 0.0
@@ -52,6 +55,7 @@ class Bench:
         if self.footprints is not None:
             self.footprints.start(job.backend, job.settings.pages)
         try:
+            self._prepare_companion(job)  # first: the last model that is written is this one's
             model, graph = self._model(job)
         except BUILD_ERRORS as error:
             self.build_s += time.perf_counter() - start
@@ -61,7 +65,9 @@ class Bench:
         built = time.perf_counter()
         self.build_s += built - start
         try:
-            return replace(self._measured(job, model), graph=graph)
+            record = replace(self._measured(job, model), graph=graph)
+            self.companions.learn(record)
+            return record
         except WorkerError as error:
             return replace(self._failure(job, kind=error.kind, reason=error.message), graph=graph)
         finally:
@@ -81,6 +87,34 @@ class Bench:
             self.written = (made, graph_of(made))
         return {"path": str(path)}, self.written[1]
 
+    def _prepare_companion(self, job: Job) -> None:
+        known = self.companions.of(job)
+        if known is None or known.job.key in self.beside:
+            return
+        try:
+            model, graph = self._model(known.job)
+        except BUILD_ERRORS as error:
+            if is_full(error):
+                raise
+            self.companions.forget(known)  # of a session that measured other models
+            return
+        if None not in {graph, known.graph} and graph != known.graph:
+            self.companions.forget(known)
+            return
+        if "path" in model:  # where the next model will be written
+            path = self.folder / f"companion{len(self.beside)}.onnx"
+            path.write_bytes(Path(model["path"]).read_bytes())
+            model["path"] = str(path)
+        self.beside[known.job.key] = model
+
+    def _companion(self, job: Job) -> dict[str, Any] | None:
+        """Return what a worker has to know of the model that this one is measured beside."""
+        known = self.companions.of(job)
+        if known is None:
+            return None
+        name, latency_ms = known.job.key[0], known.latency_ms
+        return {"model": self.beside[known.job.key], "network": name, "latency_ms": latency_ms}
+
     def _measured(self, job: Job, model: dict[str, Any]) -> Record:
         request = self._request(job, model)
         if self.footprints is not None:
@@ -89,16 +123,19 @@ class Bench:
             latency, conditions, rate = self._throughput(job, request)
             energy = None
         else:
-            request["baseline_ms"] = self._baseline(job, request)
+            if request["companion"] is None:
+                request["baseline_ms"] = self._baseline(job, request)
             reply = self._ask("measure", request)
             latency = Latency(**reply["latency"])
             conditions = Conditions(**reply["conditions"])
             energy, rate = reply["energy_mj"], job.settings.batch * 1e3 / latency.median_ms
+        known = self.companions.of(job)
         letter, reasons = grade(
             latency,
             settings=job.settings,
             conditions=conditions,
             refusals=self.preflight.refusals,
+            companion=None if known is None else known.grade,
         )
         memory = self._memory(request, reasons)
         return Record(
@@ -140,6 +177,7 @@ class Bench:
             "model": model,
             "backend": job.backend,
             "settings": dataclasses.asdict(job.settings),
+            "companion": self._companion(job),
             "reference": str(self.folder / "reference.onnx"),
             "cores": list(self.preflight.quiet_cores),
             "privileges": list(self.options.privileges),

@@ -17,6 +17,7 @@ from hwnas.profiling import machine
 from hwnas.profiling.backends import backend
 from hwnas.profiling.backends.base import check_precision
 from hwnas.profiling.bench import Bench
+from hwnas.profiling.companions import Companions, tell_anew
 from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Outcome, Progress, Provide, grid
@@ -107,6 +108,7 @@ def profile_alone(
         )
         writer = stack.enter_context(ProfileWriter(output, header))
         _run_all(todo, bench, writer, progress, note)
+    tell_anew(output)
     return Outcome(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
@@ -180,6 +182,7 @@ def _bench(
             baselines=baselines(told_at, state.privilege, versions),
             expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,
+            companions=Companions(known, versions),
         )
 
 

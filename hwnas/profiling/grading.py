@@ -11,6 +11,10 @@ from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.machine import BUSY_LIMIT, STEAL_LIMIT
 from hwnas.profiling.records import GRADES, Conditions, Grade, Latency, Settings
 
+# What slows both down cancels out but for about a twentieth (benchmarks/repeatability.py).
+_COMPANION_LIMITS = (0.1, 0.4, 1.0)
+_RANKS: Grade = "C"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Finding:
@@ -24,16 +28,18 @@ def grade(
     settings: Settings,
     conditions: Conditions,
     refusals: Sequence[str] = (),
+    companion: Grade | None = None,
 ) -> tuple[Grade, list[str]]:
     """Return the grade of a latency and the reasons that it is not better.
 
-    `refusals` are those of a pre-flight that was overruled.
+    `refusals` are those of a pre-flight that was overruled; `companion`: the grade of that.
     """
     findings = [
         *(_Finding(caps_at="C", reason=f"forced although {reason}") for reason in refusals),
         *_about_clock(latency, settings, conditions),
         *_about_spread(latency),
         *_about_disturbance(latency, conditions),
+        *_about_companion(companion),
     ]
     worst = max((GRADES.index(finding.caps_at) for finding in findings), default=0)
     return GRADES[worst], [finding.reason for finding in findings if finding.caps_at != "A"]
@@ -78,8 +84,11 @@ def _about_disturbance(latency: Latency, conditions: Conditions) -> list[_Findin
     findings.append(_by_size(share, (0.1, 0.3, 0.6), text))
     if latency.reference_drift is not None:
         drift = latency.reference_drift
-        text = f"the reference model moved by {drift:+.1%}"
-        findings.append(_by_size(abs(drift), (0.02, 0.05, 0.15), text))
+        if latency.companion is None:
+            text, limits = f"the reference model moved by {drift:+.1%}", (0.02, 0.05, 0.15)
+        else:
+            text, limits = f"its companion took {drift:+.1%} meanwhile", _COMPANION_LIMITS
+        findings.append(_by_size(abs(drift), limits, text))
     if latency.contention is not None:
         text = f"others slowed the memory down by {latency.contention:.0%}"
         findings.append(_by_size(latency.contention, (CONTENTION_LIMIT, 0.1, 0.3), text))
@@ -87,6 +96,14 @@ def _about_disturbance(latency: Latency, conditions: Conditions) -> list[_Findin
     text = f"{stolen:.1%} of the time was stolen by other guests"
     findings.append(_by_size(stolen, (STEAL_LIMIT / 2, STEAL_LIMIT, 0.1), text))
     return findings
+
+
+def _about_companion(companion: Grade | None) -> list[_Finding]:
+    """Return how far its latency can be trusted; in proportion to it, others can be ranked."""
+    if companion is None:
+        return []
+    caps_at = min(companion, _RANKS)
+    return [_Finding(caps_at=caps_at, reason=f"its companion has grade {companion}")]
 
 
 def _by_size(value: float, limits: tuple[float, float, float], reason: str) -> _Finding:

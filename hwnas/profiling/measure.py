@@ -20,7 +20,7 @@ from hwnas.profiling.records import Clock, Latency, Privilege
 from hwnas.profiling.statistics import Summary, summarise
 
 DRIFT_LIMIT = 0.01
-_ROUND_MS = 5
+ROUND_MS = 5
 _FEWEST_AT_REST = 18
 _COARSE_S = 1e-5
 # Of the time between two looks at the machine to that of a look: at most a fifth goes to looking.
@@ -86,16 +86,9 @@ class _Series:
         undisturbed = self.contended if look.disturbed else self.accepted
         self.looks.append(look)
         for timing in timings:
-            times = self.preempted if self.was_preempted(timing) else undisturbed
-            times.append(round(timing.by(self.clock), _ROUND_MS))
-
-    def was_preempted(self, timing: Timing) -> bool:
-        """Return whether others had the core for a part of that time."""
-        return (
-            self.clock == "wall"
-            and timing.thread is not None
-            and timing.wall > self.preempted_ratio * timing.thread
-        )
+            preempted = was_preempted(timing, self.clock, self.preempted_ratio)
+            times = self.preempted if preempted else undisturbed
+            times.append(round(timing.by(self.clock), ROUND_MS))
 
     @property
     def at_rest(self) -> bool:
@@ -144,12 +137,12 @@ def measure(
     the memory. `enough` replaces the decision to stop; it is given the seconds spent.
     """
     plan, clocks = plan or Plan(), clocks or Clocks()
-    with _no_garbage_collection():
-        session = _Timer(
+    with no_garbage_collection():
+        session = Timer(
             clocks=clocks, plan=plan, rest_share=rest_share, preemptible=privilege == "none"
         )
         warm = session.warm_up(run)
-        used = _clock(clock, warm)
+        used = chosen_clock(clock, warm)
         ratio = plan.preempted_ratio
         model = _Series(clock=used, preempted_ratio=ratio)
         drift = _Series(clock="wall" if used == "device" else used, preempted_ratio=ratio)
@@ -160,8 +153,8 @@ def measure(
         return concluded
     return replace(
         concluded,
-        contention=round(model.contention, _ROUND_MS),
-        memory_ms=round(memory.rest_ms * (1 + model.contention), _ROUND_MS),
+        contention=round(model.contention, ROUND_MS),
+        memory_ms=round(memory.rest_ms * (1 + model.contention), ROUND_MS),
     )
 
 
@@ -193,7 +186,7 @@ def _concluded(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Timer:
+class Timer:
     """Runs models in blocks and reads the clocks."""
 
     clocks: Clocks
@@ -229,11 +222,14 @@ class _Timer:
         return Timing(wall=wall_ms, thread=thread_ms if own else None, device=on_device)
 
     def block(self, run: Run, *, runs: int, works_here: bool) -> list[Timing]:
-        """Run a block, drop its first run, and leave the core to others for a moment."""
+        """Run a block, drop its first run, and leave the core to others for a moment.
+
+        A block of one run is that run.
+        """
         start = self.clocks.wall()
         timings = [self.once(run, works_here=works_here) for _ in range(runs)]
         self._rest_since(start)
-        return timings[1:]
+        return timings[1:] or timings
 
     def _rest_since(self, start: float) -> None:
         if self.rest_share:
@@ -301,7 +297,7 @@ class _Watch:
     `cost_s` is how long the last look took.
     """
 
-    timer: _Timer
+    timer: Timer
     reference: Run | None
     memory: MemoryProbe | None
     core: Levels | None
@@ -329,21 +325,32 @@ class _Watch:
 
     def _core_excess(self, timings: list[Timing]) -> float:
         drift = self.drift
-        times = [t.by(drift.clock) for t in timings if not drift.was_preempted(t)]
+        times = [
+            t.by(drift.clock)
+            for t in timings
+            if not was_preempted(t, drift.clock, drift.preempted_ratio)
+        ]
         if self.core is None or not times:
             return 0.0
         self.core.add(float(np.median(times)))
         return self.core.excess()
 
 
-def _clock(wanted: Literal["wall", "thread_cpu"], warm: list[Timing]) -> Clock:
+def was_preempted(timing: Timing, clock: Clock, ratio: float) -> bool:
+    """Return whether others had the core for a part of that time."""
+    return clock == "wall" and timing.thread is not None and timing.wall > ratio * timing.thread
+
+
+def chosen_clock(wanted: Literal["wall", "thread_cpu"], warm: list[Timing]) -> Clock:
+    """Return the clock that the work of a warm model shows in."""
     if warm[-1].device is not None:
         return "device"
     return wanted if warm[-1].thread is not None else "wall"
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Keep the garbage collector from running in the middle of a run."""
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -37,7 +37,7 @@ class Pace:
 def pace_of(record: Record) -> Pace | None:
     """Return the pace that a measurement is told at, None if the reference was not timed."""
     latency = record.latency
-    if latency is None or not latency.reference_ms:
+    if latency is None or latency.companion is not None or not latency.reference_ms:
         return None
     return Pace(
         key=pace_key(record.backend, record.settings),

@@ -84,6 +84,11 @@ class Latency:
     used the memory or the core; `contention` is by how much slower the memory was than at rest
     beside the samples, and `memory_ms` the time of the probe that told so. `half_width` is that of
     the median's 95 % confidence interval, as a share of the median.
+
+    With a `companion` (a network, as keys of records name it) the model was run in turns with this
+    other one of the profile: `reference_ms` is what that took meanwhile, `reference_drift` by which
+    share that is above its own record, and `median_ms` is what there would be without that drift.
+    `reference_rest_ms` is what its fastest tenth took.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -103,6 +108,8 @@ class Latency:
     reference_ms: float | None = None
     reference_drift: float | None = None
     scale: float = 1.0
+    companion: str | None = None
+    reference_rest_ms: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,7 +61,7 @@ class Rounds:
 def _levels(record: Record) -> dict[_Witness, float]:
     """Return how long that took, beside a measurement, which only others slow down."""
     latency, settings = record.latency, record.settings
-    if latency is None:
+    if latency is None or latency.companion is not None:  # which met the same
         return {}
     levels: dict[_Witness, float | None] = {
         (CONTENTION_LIMIT, settings.pages): latency.memory_ms,

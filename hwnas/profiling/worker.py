@@ -22,12 +22,13 @@ import psutil
 from hwnas.errors import HwnasError
 from hwnas.profiling.backends import BuildCall, Session, backend
 from hwnas.profiling.backends.base import ModelSource
+from hwnas.profiling.beside import Companion, measure_beside
 from hwnas.profiling.contention import Levels, MemoryProbe
 from hwnas.profiling.energy import energy_per_run_mj
 from hwnas.profiling.machine import CpuTimes, conditions_since, cpu_times
-from hwnas.profiling.measure import Plan, measure
+from hwnas.profiling.measure import Plan, Run, measure
 from hwnas.profiling.privilege import Held, privileged
-from hwnas.profiling.records import Conditions, Settings
+from hwnas.profiling.records import Conditions, Latency, Settings
 
 Request = dict[str, Any]
 _WINDOW_S = 0.3  # shorter, the system's clocks are too coarse to see what others do
@@ -39,6 +40,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._references: dict[str, Session] = {}
+        self._companions: dict[str, Session] = {}
         self._prepared: Session | None = None
         self._probe = MemoryProbe()
         self._cores: dict[tuple[str, int], Levels] = defaultdict(Levels)
@@ -59,19 +61,8 @@ class _Worker:
         settings = Settings(**request["settings"])
         before, own = cpu_times(), time.process_time()
         session = _open(request)
-        reference = self._reference(request)
         with _privileged(request, settings) as held:
-            latency = measure(
-                session.run,
-                clock=_clock(held, settings),
-                privilege=held.privilege,
-                rest_share=held.rest_share,
-                reference=reference.run,
-                baseline_ms=request.get("baseline_ms"),
-                memory=self._probe,
-                core=self._core(request),
-                plan=Plan(**request.get("plan", {})),
-            )
+            latency = self._latency(session.run, request, held)
         conditions = _conditions(before, own)
         energy = energy_per_run_mj(session.run)
         session.close()
@@ -80,6 +71,38 @@ class _Worker:
             "conditions": dataclasses.asdict(conditions),
             "energy_mj": energy,
         }
+
+    def _latency(self, run: Run, request: Request, held: Held) -> Latency:
+        clock = _clock(held, Settings(**request["settings"]))
+        plan = Plan(**request.get("plan", {}))
+        if request.get("companion") is not None:
+            return measure_beside(
+                run,
+                self._companion(request),
+                clock=clock,
+                privilege=held.privilege,
+                rest_share=held.rest_share,
+                plan=plan,
+            )
+        return measure(
+            run,
+            clock=clock,
+            privilege=held.privilege,
+            rest_share=held.rest_share,
+            reference=self._reference(request).run,
+            baseline_ms=request.get("baseline_ms"),
+            memory=self._probe,
+            core=self._core(request),
+            plan=plan,
+        )
+
+    def _companion(self, request: Request) -> Companion:
+        asked = request["companion"]
+        key = json.dumps([asked["model"], request["backend"], request["settings"]])
+        if key not in self._companions:
+            self._companions[key] = _open(request | {"model": asked["model"]})
+        run = self._companions[key].run
+        return Companion(run=run, latency_ms=asked["latency_ms"], network=asked["network"])
 
     def _baseline(self, request: Request) -> dict[str, Any]:
         """Time the reference itself, at rest."""

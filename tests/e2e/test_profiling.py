@@ -87,8 +87,15 @@ def test_what_is_recorded_is_not_measured_again(tmp_path, options):
     asked.clear()
     outcome = profile(grid(ARCHS[:3]), provide=counting, output=path, options=options)
     assert (outcome.measured, outcome.skipped) == (1, 2)
-    assert set(asked) == {ARCHS[2]["digest"]}
+    first, last = ARCHS[0]["digest"], ARCHS[2]["digest"]
+    assert set(asked) == {first, last}  # what is new, and the companion that it is measured beside
     assert path.read_bytes().startswith(before)
+    latencies = {one.arch["digest"]: one.latency for one in read_profile(path).measured()}
+    assert latencies[first].companion is None
+    assert latencies[last].companion == first
+    assert latencies[last].reference_ms / (1 + latencies[last].reference_drift) == pytest.approx(
+        latencies[first].median_ms
+    )
 
 
 def test_pages_are_a_setting_of_the_process_that_measures(tmp_path, options):

@@ -1,0 +1,167 @@
+"""Measuring a model in turns with another one of its kind, whose latency is known.
+
+Neighbours on a host slow everything down, for seconds or for hours, and by how much depends on what
+is run: a model in the caches loses most when they get the other hardware thread of the core, a
+larger one when they use the memory. Two models of one space lose nearly the same. So the quotient
+of two turns that follow each other tells what the clock alone cannot, and nothing is waited for.
+docs/adr/0009 says what was measured.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from hwnas.profiling.clocks import Clocks, Timing
+from hwnas.profiling.measure import (
+    ROUND_MS,
+    Plan,
+    Run,
+    Timer,
+    chosen_clock,
+    no_garbage_collection,
+    was_preempted,
+)
+from hwnas.profiling.records import Clock, Latency, Privilege
+from hwnas.profiling.statistics import Summary, summarise
+
+_TURN_MS = 10.0
+_MOST_RUNS = 10  # of a turn
+# The first run of a turn meets the caches of the other model; a model that takes so long fills
+# them itself, and its only run counts.
+_LONG_MS = 20.0
+_FEWEST = 9
+_FAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Companion:
+    """A model whose latency is known, and the name that its record has."""
+
+    run: Run
+    latency_ms: float
+    network: str
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Times of the model and of the companion around it; apart, where somebody cut in."""
+
+    clock: Clock
+    preempted_ratio: float
+    quotients: list[float] = field(default_factory=list)
+    spoilt: list[float] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    preempted: list[float] = field(default_factory=list)
+
+    def take(self, own: list[Timing], before: list[Timing], after: list[Timing]) -> None:
+        """Compare a turn with those of the companion before and after it."""
+        clean, dropped = self._sorted(own)
+        companions = [self._sorted(turn) for turn in (before, after)]
+        beside = float(np.mean([np.median(kept or cut) for kept, cut in companions]))
+        whole = bool(clean) and all(kept for kept, _ in companions)
+        (self.quotients if whole else self.spoilt).append(
+            float(np.median(clean or dropped)) / beside
+        )
+        self.beside.append(beside)
+        self.samples += clean
+        self.preempted += dropped
+
+    def _sorted(self, timings: list[Timing]) -> tuple[list[float], list[float]]:
+        clean, dropped = list[float](), list[float]()
+        for timing in timings:
+            cut = was_preempted(timing, self.clock, self.preempted_ratio)
+            (dropped if cut else clean).append(round(timing.by(self.clock), ROUND_MS))
+        return clean, dropped
+
+    @property
+    def usable(self) -> list[float]:
+        """The quotients of turns that nobody cut short, or all where these are too few."""
+        return self.quotients if len(self.quotients) >= 3 else self.quotients + self.spoilt
+
+    def summary(self) -> Summary:
+        """Return the figures of the usable quotients."""
+        return summarise(np.array(self.usable))
+
+
+def measure_beside(
+    run: Run,
+    companion: Companion,
+    *,
+    clock: Literal["wall", "thread_cpu"],
+    privilege: Privilege = "none",
+    rest_share: float = 0.0,
+    plan: Plan | None = None,
+    clocks: Clocks | None = None,
+) -> Latency:
+    """Return the latency of `run` on a machine where the companion has the latency it is known by.
+
+    `clock` and `privilege` are those of `hwnas.profiling.measure.measure`.
+    """
+    plan, clocks = plan or Plan(), clocks or Clocks()
+    timer = Timer(clocks=clocks, plan=plan, rest_share=rest_share, preemptible=privilege == "none")
+    with no_garbage_collection():
+        warm = timer.warm_up(run)
+        typical = warm[-1]
+        turns = _Turns(clock=chosen_clock(clock, warm), preempted_ratio=plan.preempted_ratio)
+        works_here = typical.thread is not None
+        own_turn = _turn(timer, run, typical, works_here=works_here)
+        other_turn = _turn(
+            timer, companion.run, timer.warm_up(companion.run)[-1], works_here=works_here, least=2
+        )
+        start, before = clocks.wall(), other_turn()
+        while not _enough(turns, plan, clocks.wall() - start):
+            own, after = own_turn(), other_turn()
+            turns.take(own, before, after)
+            before = after
+    return _told(turns, companion, privilege)
+
+
+def _turn(
+    timer: Timer, run: Run, typical: Timing, *, works_here: bool, least: int = 1
+) -> Callable[[], list[Timing]]:
+    """Return what runs a model for a turn, at least a run that counts."""
+    if typical.wall <= _LONG_MS:
+        least = 2
+    runs = int(np.clip(_TURN_MS / max(typical.wall, 1e-6), least, _MOST_RUNS))
+    return lambda: timer.block(run, runs=runs, works_here=works_here)
+
+
+def _enough(turns: _Turns, plan: Plan, spent: float) -> bool:
+    if len(turns.usable) < 3:
+        return False
+    if len(turns.samples) + len(turns.preempted) >= 3 * plan.max_runs or spent >= plan.patience_s:
+        return True
+    width = turns.summary().half_width
+    if spent >= plan.max_s or len(turns.samples) >= plan.max_runs:
+        return width <= 2 * plan.target or len(turns.samples) >= plan.max_runs
+    fewest = len(turns.quotients) >= _FEWEST and len(turns.samples) >= plan.min_runs
+    return fewest and width <= plan.target
+
+
+def _told(turns: _Turns, companion: Companion, privilege: Privilege) -> Latency:
+    quotient = turns.summary()
+    samples = turns.samples if len(turns.samples) >= 3 else turns.samples + turns.preempted
+    raw = summarise(np.array(samples))
+    median_ms = quotient.median * companion.latency_ms
+    scale = raw.median / median_ms
+    beside_ms = float(np.median(turns.beside))
+    return Latency(
+        samples_ms=samples,
+        median_ms=median_ms,
+        p90_ms=raw.p90 / scale,
+        p99_ms=raw.p99 / scale,
+        n=len(samples),
+        kept_share=quotient.kept_share,
+        preempted=len(turns.preempted),
+        half_width=quotient.half_width,
+        clock=turns.clock,
+        privilege=privilege,
+        reference_ms=beside_ms,
+        reference_drift=beside_ms / companion.latency_ms - 1,
+        scale=scale,
+        companion=companion.network,
+        reference_rest_ms=float(np.quantile(turns.beside, _FAST_SHARE)),
+    )

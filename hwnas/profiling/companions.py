@@ -1,0 +1,177 @@
+"""Which measured model of a profile the others are measured beside, and at which level.
+
+The first that is measured becomes the companion of those with the same settings; they are told at
+its latency. A session that goes on takes the companion of the one before. Should it turn out that
+even the companion was slowed down when it was measured, all are told anew: their quotients hold.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from hwnas.profiling.jobs import Job
+from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
+from hwnas.profiling.records import Grade, Key, Latency, Record, Settings
+
+# What is measured in the same way: by backend and settings.
+Group = tuple[str, str]
+# A companion that is now and then so much faster was slowed down when it was measured itself.
+_FASTER = 0.03
+_FAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A measurement that others may be made beside, and the digest of its model's graph."""
+
+    job: Job
+    latency_ms: float
+    grade: Grade | None
+    graph: str | None
+
+
+@dataclass(slots=True)
+class Companions:
+    """The companions of a session, by what `profile` holds and what is learnt since.
+
+    What other `versions` of the backends took is not taken for known.
+    """
+
+    profile: Profile | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    _chosen: dict[Group, Known] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take those of the sessions before."""
+        there = [] if self.profile is None else self.profile.measured()
+        measured = [
+            record
+            for record in there
+            if record.backend_version == self.versions.get(record.backend)
+        ]
+        for group in {group_of(record.key) for record in measured}:
+            best = _preferred([record for record in measured if group_of(record.key) == group])
+            self.learn(best)
+
+    def of(self, job: Job) -> Known | None:
+        """Return what a job is measured beside, None if nothing."""
+        found = self._chosen.get(group_of(job.key)) if _is_served(job.settings) else None
+        return None if found is None or found.job.key == job.key else found
+
+    def learn(self, record: Record) -> None:
+        """Take a measurement into account: the first of its kind, or a new one of the companion."""
+        if record.latency is None or not _is_served(record.settings):
+            return
+        group = group_of(record.key)
+        if group not in self._chosen or self._chosen[group].job.key == record.key:
+            job = Job(arch=record.arch, backend=record.backend, settings=record.settings)
+            self._chosen[group] = Known(
+                job=job,
+                latency_ms=record.latency.median_ms,
+                grade=record.grade,
+                graph=record.graph,
+            )
+
+    def forget(self, known: Known) -> None:
+        """Do without what cannot be made again; the next that is measured takes its place."""
+        del self._chosen[group_of(known.job.key)]
+
+
+def _is_served(settings: Settings) -> bool:
+    """Return whether there may be a companion: pools of threads are in each other's way."""
+    return settings.threads == 1 and settings.workers == 1
+
+
+def group_of(key: Key) -> Group:
+    """Return what a measurement has in common with those that it can be compared with."""
+    return key[1:]
+
+
+def tell_anew(path: Path) -> None:
+    """Append to a profile, where there is one, what has to be told at another latency."""
+    profile = profile_so_far(path)
+    again = [] if profile is None else told_anew(profile)
+    if profile is not None and again:
+        with ProfileWriter(path, profile.header) as writer:
+            for record in again:
+                writer.add(record)
+
+
+def told_anew(profile: Profile) -> list[Record]:
+    """Return the measurements of a profile that have to be told at another latency.
+
+    That is so where their companion has been measured again, or was seen to be faster than that.
+    """
+    changed = list[Record]()
+    measured = profile.measured()
+    for companion in measured:
+        beside = [record for record in measured if _is_beside(record, companion)]
+        if not beside or companion.latency is None:
+            continue
+        seen = [
+            one.latency.reference_rest_ms or np.inf for one in beside if one.latency is not None
+        ]
+        fastest = float(np.quantile(seen, _FAST_SHARE))
+        level = companion.latency.median_ms
+        if fastest < (1 - _FASTER) * level:
+            changed.append(_retold(companion, companion.latency, fastest / level))
+            level = fastest
+        for record in beside:
+            assert record.latency is not None
+            share = level / _told_at(record.latency)
+            if abs(share - 1) > 1e-6:
+                changed.append(_retold(record, record.latency, share))
+    return changed
+
+
+def _preferred(records: Sequence[Record]) -> Record:
+    """Return the companion of the most measurements, else the fastest model."""
+    served = Counter(record.latency.companion for record in records if record.latency is not None)
+    return min(
+        records,
+        key=lambda record: (
+            -served[record.key[0]],
+            record.latency.median_ms if record.latency is not None else np.inf,
+        ),
+    )
+
+
+def _is_beside(record: Record, companion: Record) -> bool:
+    latency = record.latency
+    return (
+        latency is not None
+        and latency.companion == companion.key[0]
+        and group_of(record.key) == group_of(companion.key)
+    )
+
+
+def _told_at(latency: Latency) -> float:
+    """Return the latency of the companion that a measurement was told at."""
+    assert latency.reference_ms is not None
+    assert latency.reference_drift is not None
+    return latency.reference_ms / (1 + latency.reference_drift)
+
+
+def _retold(record: Record, latency: Latency, share: float) -> Record:
+    drift = latency.reference_drift
+    if latency.companion is not None and drift is not None:
+        drift = (1 + drift) / share - 1
+    told = replace(
+        latency,
+        median_ms=latency.median_ms * share,
+        p90_ms=latency.p90_ms * share,
+        p99_ms=latency.p99_ms * share,
+        scale=latency.scale / share,
+        reference_drift=drift,
+    )
+    rate = record.throughput_per_s
+    return replace(
+        record,
+        latency=told,
+        throughput_per_s=None if rate is None else rate / share,
+        measured_at=time.time(),
+    )
