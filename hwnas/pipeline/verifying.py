@@ -32,7 +32,7 @@ from hwnas.pipeline.searching import Asked, Found
 from hwnas.profiling.driver import profile
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device as this_device
-from hwnas.profiling.paces import paces_here
+from hwnas.profiling.paces import paces_here, profiles_here
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.records import ArchJson, Record, Settings
 from hwnas.profiling.sampling import arch_document
@@ -210,6 +210,7 @@ class _Session:
             retry_failures=True,
             again="D",  # of two records the better counts
             paces=paces_here(self._run.profiles),
+            beside=profiles_here(self._run.profiles),
         )
         profile(
             jobs,

@@ -15,7 +15,7 @@ import numpy as np
 
 from hwnas.profiling.jobs import Job
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
-from hwnas.profiling.records import Grade, Key, Latency, Record, Settings
+from hwnas.profiling.records import SOUND, Grade, Key, Latency, Record, Settings
 
 # What is measured in the same way: by backend and settings.
 Group = tuple[str, str]
@@ -36,26 +36,28 @@ class Known:
 
 @dataclass(slots=True)
 class Companions:
-    """The companions of a session, by what `profile` holds and what is learnt since.
+    """The companions of a session, by what is known and what is learnt since.
 
-    What other `versions` of the backends took is not taken for known.
+    `profile` is the one that is gone on with, whose companions are kept however good. Of others,
+    `beside`, only sound measurements count. What other `versions` of the backends took does not.
     """
 
     profile: Profile | None = None
+    beside: Sequence[Profile] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     _chosen: dict[Group, Known] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take those of the sessions before."""
-        there = [] if self.profile is None else self.profile.measured()
-        measured = [
-            record
-            for record in there
-            if record.backend_version == self.versions.get(record.backend)
-        ]
-        for group in {group_of(record.key) for record in measured}:
-            best = _preferred([record for record in measured if group_of(record.key) == group])
-            self.learn(best)
+        if self.profile is not None:
+            self._take(self.profile.measured())
+        for profile in self.beside:
+            self._take([one for one in profile.measured() if one.grade in SOUND])
+
+    def _take(self, records: Sequence[Record]) -> None:
+        usable = [one for one in records if one.backend_version == self.versions.get(one.backend)]
+        for group in {group_of(record.key) for record in usable} - self._chosen.keys():
+            self.learn(_preferred([one for one in usable if group_of(one.key) == group]))
 
     def of(self, job: Job) -> Known | None:
         """Return what a job is measured beside, None if nothing."""
@@ -158,15 +160,13 @@ def _told_at(latency: Latency) -> float:
 
 def _retold(record: Record, latency: Latency, share: float) -> Record:
     drift = latency.reference_drift
-    if latency.companion is not None and drift is not None:
-        drift = (1 + drift) / share - 1
     told = replace(
         latency,
         median_ms=latency.median_ms * share,
         p90_ms=latency.p90_ms * share,
         p99_ms=latency.p99_ms * share,
         scale=latency.scale / share,
-        reference_drift=drift,
+        reference_drift=None if drift is None else (1 + drift) / share - 1,
     )
     rate = record.throughput_per_s
     return replace(

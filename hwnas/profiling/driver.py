@@ -108,7 +108,8 @@ def profile_alone(
         )
         writer = stack.enter_context(ProfileWriter(output, header))
         _run_all(todo, bench, writer, progress, note)
-    tell_anew(output)
+    if not options.paces:  # else all is told at these
+        tell_anew(output)
     return Outcome(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
@@ -182,7 +183,7 @@ def _bench(
             baselines=baselines(told_at, state.privilege, versions),
             expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,
-            companions=Companions(known, versions),
+            companions=Companions(known, options.beside, versions),
         )
 
 

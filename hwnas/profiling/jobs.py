@@ -9,6 +9,7 @@ from hwnas.profiling.backends import BuildCall
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.measure import Plan
 from hwnas.profiling.paces import Pace
+from hwnas.profiling.profiles import Profile
 from hwnas.profiling.records import (
     ArchJson,
     Grade,
@@ -48,7 +49,8 @@ class Options:
 
     `again`: also what is graded so or worse; of two records the better graded one counts.
     `paces`: what is known of this device beside the profile that is gone on with; latencies are
-    told at them, or else (`at_pace`) at the pace it has now.
+    told at them, or else (`at_pace`) at the pace it has now. `beside`: profiles of this device with
+    models that can be built here, too, to measure others beside.
     """
 
     force: bool = False
@@ -64,6 +66,7 @@ class Options:
     lock_folder: Path | None = None
     paces: tuple[Pace, ...] = ()
     at_pace: bool = True
+    beside: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

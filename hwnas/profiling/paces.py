@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import Profile, read_profile
-from hwnas.profiling.records import Pages, Privilege, Record, Settings
+from hwnas.profiling.records import SOUND, Pages, Privilege, Record, Settings
 
 # Which measurements share a pace: by backend, threads and pages.
 PaceKey = tuple[str, int, Pages]
@@ -51,15 +51,19 @@ def pace_of(record: Record) -> Pace | None:
 def paces_of(profile: Profile) -> tuple[Pace, ...]:
     """Return the paces of a profile's sound measurements, the first ones first."""
     records = sorted(profile.measured(), key=lambda record: record.measured_at)
-    paces = (pace_of(record) for record in records if record.grade in ("A", "B"))
+    paces = (pace_of(record) for record in records if record.grade in SOUND)
     return tuple(dict.fromkeys(pace for pace in paces if pace is not None))
+
+
+def profiles_here(paths: Iterable[Path]) -> tuple[Profile, ...]:
+    """Return those of the profiles that are of this device."""
+    here = device().fingerprint
+    return tuple(one for one in map(read_profile, paths) if one.header.device.fingerprint == here)
 
 
 def paces_here(profiles: Iterable[Path]) -> tuple[Pace, ...]:
     """Return the paces of those profiles that are of this device."""
-    here = device().fingerprint
-    mine = (one for one in map(read_profile, profiles) if one.header.device.fingerprint == here)
-    return tuple(pace for profile in mine for pace in paces_of(profile))
+    return tuple(pace for profile in profiles_here(profiles) for pace in paces_of(profile))
 
 
 def baselines(

@@ -22,6 +22,7 @@ Pages = Literal["default", "huge"]
 PAGES: tuple[Pages, ...] = ("default", "huge")
 Grade = Literal["A", "B", "C", "D"]
 GRADES: tuple[Grade, ...] = ("A", "B", "C", "D")
+SOUND: tuple[Grade, ...] = ("A", "B")  # others are measured in terms of these
 STRICT: dict[str, object] = {"extra": "forbid", "strict": True}
 
 ArchJson = Mapping[str, Any]

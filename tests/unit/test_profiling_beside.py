@@ -118,14 +118,14 @@ def test_what_does_not_settle_is_ended_by_patience():
     assert machine.wall < Plan().patience_s + 1
 
 
-def record(number, median_ms, **changes):
+def record(number, median_ms, *, grade="A", **changes):
     latency = Latency(
         samples_ms=[median_ms] * 3, median_ms=median_ms, p90_ms=median_ms, p99_ms=median_ms, n=3,
         kept_share=1.0, preempted=0, half_width=0.001, clock="wall", privilege="fifo",
     )  # fmt: skip
     return Record(
         arch=ARCHS[number], backend="onnxruntime", backend_version="1", settings=Settings(),
-        measured_at=float(number), throughput_per_s=1e3 / median_ms, grade="A",
+        measured_at=float(number), throughput_per_s=1e3 / median_ms, grade=grade,
         latency=dataclasses.replace(latency, **changes),
     )  # fmt: skip
 
@@ -174,9 +174,19 @@ def test_the_first_that_is_measured_accompanies_the_others():
 def test_a_session_that_goes_on_takes_the_companion_of_the_one_before():
     earlier = [record(3, 1.0), record(0, 2.0), beside(1, 5.0, known=2.0, took=2.0)]
     same, other = {"onnxruntime": "1"}, {"onnxruntime": "2"}
-    assert Companions(profile_of(*earlier), same).of(job(2)).job == job(0)
-    assert Companions(profile_of(*earlier[:2]), same).of(job(2)).job == job(3)  # the fastest
-    assert Companions(profile_of(*earlier), other).of(job(2)) is None
+    known = profile_of(*earlier)
+    assert Companions(known, versions=same).of(job(2)).job == job(0)
+    assert Companions(known, versions=other).of(job(2)) is None
+    fastest = Companions(profile_of(*earlier[:2]), versions=same)
+    assert fastest.of(job(2)).job == job(3)
+
+
+def test_what_another_profile_tells_counts_where_it_is_sound():
+    same = {"onnxruntime": "1"}
+    sound, unsound = profile_of(record(0, 2.0)), profile_of(record(3, 1.0, grade="C"))
+    assert Companions(beside=[unsound, sound], versions=same).of(job(2)).job == job(0)
+    assert Companions(unsound, [sound], same).of(job(2)).job == job(3)
+    assert Companions(beside=[unsound], versions=same).of(job(2)) is None
 
 
 def test_all_are_told_anew_when_the_companion_turns_out_to_be_faster():
