@@ -101,7 +101,7 @@ class Bench:
         if None not in {graph, known.graph} and graph != known.graph:
             self.companions.forget(known)
             return
-        if "path" in model:  # where the next model will be written
+        if Path(model.get("path", "")).parent == self.folder:  # where the next will be written
             path = self.folder / f"companion{len(self.beside)}.onnx"
             path.write_bytes(Path(model["path"]).read_bytes())
             model["path"] = str(path)

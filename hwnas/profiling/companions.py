@@ -15,10 +15,10 @@ import numpy as np
 
 from hwnas.profiling.jobs import Job
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
-from hwnas.profiling.records import SOUND, Grade, Key, Latency, Record, Settings
+from hwnas.profiling.records import SOUND, Grade, Latency, Record, Settings
 
-# What is measured in the same way: by backend and settings.
-Group = tuple[str, str]
+# What is of one kind and measured in the same way: by space, backend and settings.
+Group = tuple[str, str, str]
 # A companion that is now and then so much faster was slowed down when it was measured itself.
 _FASTER = 0.03
 _FAST_SHARE = 0.1
@@ -56,19 +56,19 @@ class Companions:
 
     def _take(self, records: Sequence[Record]) -> None:
         usable = [one for one in records if one.backend_version == self.versions.get(one.backend)]
-        for group in {group_of(record.key) for record in usable} - self._chosen.keys():
-            self.learn(_preferred([one for one in usable if group_of(one.key) == group]))
+        for group in {_group_of(record) for record in usable} - self._chosen.keys():
+            self.learn(_preferred([one for one in usable if _group_of(one) == group]))
 
     def of(self, job: Job) -> Known | None:
         """Return what a job is measured beside, None if nothing."""
-        found = self._chosen.get(group_of(job.key)) if _is_served(job.settings) else None
+        found = self._chosen.get(_group_of(job)) if _is_served(job.settings) else None
         return None if found is None or found.job.key == job.key else found
 
     def learn(self, record: Record) -> None:
         """Take a measurement into account: the first of its kind, or a new one of the companion."""
         if record.latency is None or not _is_served(record.settings):
             return
-        group = group_of(record.key)
+        group = _group_of(record)
         if group not in self._chosen or self._chosen[group].job.key == record.key:
             job = Job(arch=record.arch, backend=record.backend, settings=record.settings)
             self._chosen[group] = Known(
@@ -80,7 +80,7 @@ class Companions:
 
     def forget(self, known: Known) -> None:
         """Do without what cannot be made again; the next that is measured takes its place."""
-        del self._chosen[group_of(known.job.key)]
+        del self._chosen[_group_of(known.job)]
 
 
 def _is_served(settings: Settings) -> bool:
@@ -88,9 +88,10 @@ def _is_served(settings: Settings) -> bool:
     return settings.threads == 1 and settings.workers == 1
 
 
-def group_of(key: Key) -> Group:
+def _group_of(one: Job | Record) -> Group:
     """Return what a measurement has in common with those that it can be compared with."""
-    return key[1:]
+    _, backend, settings = one.key
+    return (str(one.arch.get("space")), backend, settings)
 
 
 def tell_anew(path: Path) -> None:
@@ -147,7 +148,7 @@ def _is_beside(record: Record, companion: Record) -> bool:
     return (
         latency is not None
         and latency.companion == companion.key[0]
-        and group_of(record.key) == group_of(companion.key)
+        and _group_of(record) == _group_of(companion)
     )
 
 

@@ -167,6 +167,8 @@ def test_the_first_that_is_measured_accompanies_the_others():
     assert companions.of(job(1)).latency_ms == 2.5
     for other in (job(1, threads=2), job(1, workers=2), job(1, batch=2), job(1, precision="int8")):
         assert companions.of(other) is None
+    elsewhere = dataclasses.replace(job(1), arch={**ARCHS[1], "space": "other"})
+    assert companions.of(elsewhere) is None  # not of its kind
     companions.forget(companions.of(job(1)))
     assert companions.of(job(1)) is None
 
