@@ -136,6 +136,7 @@ def _measured(
         retry_failures=True,
         again="D",
         paces=paces_here(run.profiles),
+        in_proportion=False,
     )
     if missing_jobs(jobs, known_profile(output, way.fingerprint), options):
         profile(

@@ -211,6 +211,7 @@ class _Session:
             again="D",  # of two records the better counts
             paces=paces_here(self._run.profiles),
             beside=profiles_here(self._run.profiles),
+            in_proportion=False,
         )
         profile(
             jobs,

@@ -38,24 +38,31 @@ class Known:
 class Companions:
     """The companions of a session, by what is known and what is learnt since.
 
-    `profile` is the one that is gone on with, whose companions are kept however good. Of others,
-    `beside`, only sound measurements count. What other `versions` of the backends took does not.
+    `profile` is the one that is gone on with; its models are kept `in_proportion`, however well the
+    companion is known. Of others, `beside`, and without that only sound measurements count. What
+    other `versions` of the backends took does not.
     """
 
     profile: Profile | None = None
     beside: Sequence[Profile] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    in_proportion: bool = True
     _chosen: dict[Group, Known] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take those of the sessions before."""
         if self.profile is not None:
-            self._take(self.profile.measured())
+            self._take(self.profile, unsound=self.in_proportion)
         for profile in self.beside:
-            self._take([one for one in profile.measured() if one.grade in SOUND])
+            self._take(profile)
 
-    def _take(self, records: Sequence[Record]) -> None:
-        usable = [one for one in records if one.backend_version == self.versions.get(one.backend)]
+    def _take(self, profile: Profile, *, unsound: bool = False) -> None:
+        usable = [
+            one
+            for one in profile.measured()
+            if one.backend_version == self.versions.get(one.backend)
+            and (unsound or one.grade in SOUND)
+        ]
         for group in {_group_of(record) for record in usable} - self._chosen.keys():
             self.learn(_preferred([one for one in usable if _group_of(one) == group]))
 
@@ -67,6 +74,8 @@ class Companions:
     def learn(self, record: Record) -> None:
         """Take a measurement into account: the first of its kind, or a new one of the companion."""
         if record.latency is None or not _is_served(record.settings):
+            return
+        if not self.in_proportion and record.grade not in SOUND:
             return
         group = _group_of(record)
         if group not in self._chosen or self._chosen[group].job.key == record.key:

@@ -108,7 +108,7 @@ def profile_alone(
         )
         writer = stack.enter_context(ProfileWriter(output, header))
         _run_all(todo, bench, writer, progress, note)
-    if not options.paces:  # else all is told at these
+    if options.in_proportion:
         tell_anew(output)
     return Outcome(
         measured=len(todo),
@@ -183,7 +183,7 @@ def _bench(
             baselines=baselines(told_at, state.privilege, versions),
             expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,
-            companions=Companions(known, options.beside, versions),
+            companions=Companions(known, options.beside, versions, options.in_proportion),
         )
 
 

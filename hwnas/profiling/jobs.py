@@ -50,7 +50,9 @@ class Options:
     `again`: also what is graded so or worse; of two records the better graded one counts.
     `paces`: what is known of this device beside the profile that is gone on with; latencies are
     told at them, or else (`at_pace`) at the pace it has now. `beside`: profiles of this device with
-    models that can be built here, too, to measure others beside.
+    models that can be built here, too, to measure others beside. `in_proportion`: the profile's
+    models are measured beside one of them however well that is known, and told anew where it was
+    slowed down; else only beside a sound measurement, and told once.
     """
 
     force: bool = False
@@ -67,6 +69,7 @@ class Options:
     paces: tuple[Pace, ...] = ()
     at_pace: bool = True
     beside: tuple[Profile, ...] = ()
+    in_proportion: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

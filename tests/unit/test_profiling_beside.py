@@ -191,6 +191,17 @@ def test_what_another_profile_tells_counts_where_it_is_sound():
     assert Companions(beside=[unsound], versions=same).of(job(2)) is None
 
 
+def test_what_is_not_kept_in_proportion_is_measured_beside_sound_ones_only():
+    same = {"onnxruntime": "1"}
+    known = profile_of(record(0, 2.0), record(3, 1.0, grade="C"))
+    assert Companions(known, versions=same, in_proportion=False).of(job(2)).job == job(0)
+    companions = Companions(versions=same, in_proportion=False)
+    companions.learn(record(3, 1.0, grade="C"))
+    assert companions.of(job(2)) is None
+    companions.learn(record(0, 2.0, grade="B"))
+    assert companions.of(job(2)).job == job(0)
+
+
 def test_all_are_told_anew_when_the_companion_turns_out_to_be_faster():
     before = [
         record(0, 2.0),
