@@ -38,9 +38,9 @@ class Known:
 class Companions:
     """The companions of a session, by what is known and what is learnt since.
 
-    `profile` is the one that is gone on with; its models are kept `in_proportion`, however well the
-    companion is known. Of others, `beside`, and without that only sound measurements count. What
-    other `versions` of the backends took does not.
+    Those of `beside` come first, as what is measured is compared with them. `profile` is the one
+    that is gone on with; its models are kept `in_proportion`, however well the companion is known,
+    or else only sound ones count. What other `versions` of the backends took does not.
     """
 
     profile: Profile | None = None
@@ -51,12 +51,12 @@ class Companions:
 
     def __post_init__(self) -> None:
         """Take those of the sessions before."""
+        for profile in self.beside:
+            self._take(profile, unsound=True)
         if self.profile is not None:
             self._take(self.profile, unsound=self.in_proportion)
-        for profile in self.beside:
-            self._take(profile)
 
-    def _take(self, profile: Profile, *, unsound: bool = False) -> None:
+    def _take(self, profile: Profile, *, unsound: bool) -> None:
         usable = [
             one
             for one in profile.measured()
@@ -64,7 +64,7 @@ class Companions:
             and (unsound or one.grade in SOUND)
         ]
         for group in {_group_of(record) for record in usable} - self._chosen.keys():
-            self.learn(_preferred([one for one in usable if _group_of(one) == group]))
+            self._choose(_preferred([one for one in usable if _group_of(one) == group]))
 
     def of(self, job: Job) -> Known | None:
         """Return what a job is measured beside, None if nothing."""
@@ -73,9 +73,11 @@ class Companions:
 
     def learn(self, record: Record) -> None:
         """Take a measurement into account: the first of its kind, or a new one of the companion."""
+        if self.in_proportion or record.grade in SOUND:
+            self._choose(record)
+
+    def _choose(self, record: Record) -> None:
         if record.latency is None or not _is_served(record.settings):
-            return
-        if not self.in_proportion and record.grade not in SOUND:
             return
         group = _group_of(record)
         if group not in self._chosen or self._chosen[group].job.key == record.key:

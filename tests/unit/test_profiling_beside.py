@@ -183,12 +183,11 @@ def test_a_session_that_goes_on_takes_the_companion_of_the_one_before():
     assert fastest.of(job(2)).job == job(3)
 
 
-def test_what_another_profile_tells_counts_where_it_is_sound():
+def test_what_is_compared_with_another_profile_is_measured_beside_its_companion():
     same = {"onnxruntime": "1"}
-    sound, unsound = profile_of(record(0, 2.0)), profile_of(record(3, 1.0, grade="C"))
-    assert Companions(beside=[unsound, sound], versions=same).of(job(2)).job == job(0)
-    assert Companions(unsound, [sound], same).of(job(2)).job == job(3)
-    assert Companions(beside=[unsound], versions=same).of(job(2)) is None
+    promised, verified = profile_of(record(3, 1.0, grade="C")), profile_of(record(0, 2.0))
+    companions = Companions(verified, [promised], same, in_proportion=False)
+    assert companions.of(job(2)).job == job(3)
 
 
 def test_what_is_not_kept_in_proportion_is_measured_beside_sound_ones_only():
