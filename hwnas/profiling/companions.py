@@ -26,9 +26,13 @@ _FAST_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """A measurement that others may be made beside, and the digest of its model's graph."""
+    """A measurement that others may be made beside, and the digest of its model's graph.
+
+    One of another profile (`elsewhere`) is measured beside itself, too, to be told at that level.
+    """
 
     job: Job
+    elsewhere: bool
     latency_ms: float
     grade: Grade | None
     graph: str | None
@@ -52,11 +56,11 @@ class Companions:
     def __post_init__(self) -> None:
         """Take those of the sessions before."""
         for profile in self.beside:
-            self._take(profile, unsound=True)
+            self._take(profile, unsound=True, elsewhere=True)
         if self.profile is not None:
             self._take(self.profile, unsound=self.in_proportion)
 
-    def _take(self, profile: Profile, *, unsound: bool) -> None:
+    def _take(self, profile: Profile, *, unsound: bool, elsewhere: bool = False) -> None:
         usable = [
             one
             for one in profile.measured()
@@ -64,26 +68,30 @@ class Companions:
             and (unsound or one.grade in SOUND)
         ]
         for group in {_group_of(record) for record in usable} - self._chosen.keys():
-            self._choose(_preferred([one for one in usable if _group_of(one) == group]))
+            self._choose(_preferred([one for one in usable if _group_of(one) == group]), elsewhere)
 
     def of(self, job: Job) -> Known | None:
         """Return what a job is measured beside, None if nothing."""
         found = self._chosen.get(_group_of(job)) if _is_served(job.settings) else None
-        return None if found is None or found.job.key == job.key else found
+        if found is None or (found.job.key == job.key and not found.elsewhere):
+            return None
+        return found
 
     def learn(self, record: Record) -> None:
         """Take a measurement into account: the first of its kind, or a new one of the companion."""
         if self.in_proportion or record.grade in SOUND:
             self._choose(record)
 
-    def _choose(self, record: Record) -> None:
+    def _choose(self, record: Record, elsewhere: bool = False) -> None:
         if record.latency is None or not _is_served(record.settings):
             return
         group = _group_of(record)
-        if group not in self._chosen or self._chosen[group].job.key == record.key:
+        there = self._chosen.get(group)
+        if there is None or (there.job.key == record.key and not there.elsewhere):
             job = Job(arch=record.arch, backend=record.backend, settings=record.settings)
             self._chosen[group] = Known(
                 job=job,
+                elsewhere=elsewhere,
                 latency_ms=record.latency.median_ms,
                 grade=record.grade,
                 graph=record.graph,

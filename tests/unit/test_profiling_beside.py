@@ -187,7 +187,10 @@ def test_what_is_compared_with_another_profile_is_measured_beside_its_companion(
     same = {"onnxruntime": "1"}
     promised, verified = profile_of(record(3, 1.0, grade="C")), profile_of(record(0, 2.0))
     companions = Companions(verified, [promised], same, in_proportion=False)
-    assert companions.of(job(2)).job == job(3)
+    companions.learn(record(3, 1.7))
+    for number in (2, 3):  # itself, too
+        known = companions.of(job(number))
+        assert (known.job, known.latency_ms) == (job(3), 1.0)
 
 
 def test_what_is_not_kept_in_proportion_is_measured_beside_sound_ones_only():
