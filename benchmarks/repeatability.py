@@ -6,7 +6,8 @@ standard deviation over the mean (typical and worst model; relative: typical aft
 process by what is common to its models), and where the time went: seconds per architecture,
 building excluded and peak memory, too, unless --memory; measurements per architecture (others are
 made once more), runs that count of each, and runs that were left out because others used the
-memory.
+memory. With --beside-first the processes know a profile that was made before them, as by
+`hwnas profile --beside`.
 
     python -m benchmarks.repeatability                 stacks of convolutions, 1 to 20 ms
     python -m benchmarks.repeatability nasvit.pack     models of a pack
@@ -27,6 +28,7 @@ from pathlib import Path
 from hwnas.profiling import machine
 from hwnas.profiling.driver import Options, Provide, grid, profile
 from hwnas.profiling.measure import Plan
+from hwnas.profiling.paces import paces_of
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import read_profile
@@ -95,9 +97,11 @@ def measure_once(arguments: argparse.Namespace, output: Path) -> None:
     """Measure all models in this process; the body of each of the separate processes."""
     archs, provide = models(arguments.pack, arguments.models)
     privileges = ("fifo", "autogroup") if arguments.privileged else ()
+    known = [read_profile(arguments.beside)] if arguments.beside else []
     options = Options(
         force=True, memory=arguments.memory, privileges=privileges, lock_folder=output.parent,
-        plan=planned(arguments.plan),
+        plan=planned(arguments.plan), beside=tuple(known),
+        paces=tuple(pace for profile in known for pace in paces_of(profile)),
     )  # fmt: skip
     made = list[Record]()
     jobs = grid(archs, pages=[arguments.pages])
@@ -119,13 +123,17 @@ def run_condition(
 ) -> None:
     """Measure under one condition and print its line."""
     with tempfile.TemporaryDirectory() as folder, load_generators(loads):
+        first = Path(folder) / "first.jsonl"
         outputs = [Path(folder) / f"{i}.jsonl" for i in range(arguments.processes)]
-        for output in outputs:
+        for output in [first, *outputs] if arguments.beside_first else outputs:
             command = [sys.executable, "-m", "benchmarks.repeatability"]
             command += [str(arguments.pack)] if arguments.pack else []
             command += ["--models", str(arguments.models), "--output", str(output)]
             command += ["--pages", pages, "--plan", arguments.plan]
             command += ["--memory"] if arguments.memory else []
+            command += (
+                ["--beside", str(first)] if arguments.beside_first and output != first else []
+            )
             subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
         runs = [read_profile(output).measured() for output in outputs]
         spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]
@@ -179,6 +187,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--pages", choices=PAGES, help="only with these")
     parser.add_argument("--plan", default="", help="of measuring, such as max_s=3,target=0.005")
+    parser.add_argument(
+        "--beside-first",
+        action="store_true",
+        help="one profile is made before, and the others at its level",
+    )
+    parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
     parser.add_argument("--condition", type=int, choices=range(4), help="only this one, from 0")
     parser.add_argument("--verbose", action="store_true")

@@ -7,6 +7,7 @@ move.
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,7 @@ from hwnas.profiling.measure import Plan
 from hwnas.profiling.paces import Pace, baselines, pace_of
 from hwnas.profiling.records import GRADES, Pages, Record, Settings
 from hwnas.profiling.reference import reference_model
-from hwnas.profiling.remote import RemoteWorker
+from hwnas.profiling.remote import FreshWorkers, RemoteWorker
 
 BACKEND = "onnxruntime"
 
@@ -60,9 +61,11 @@ def race(
     with (
         device_lock(here.fingerprint, folder=lock_folder),
         RemoteWorker(pages=how.pages) as worker,
+        closing(FreshWorkers(uses=1)) as fresh,
         tempfile.TemporaryDirectory(prefix="hwnas-") as folder,
     ):
-        bench = _bench(files, replace(how, seconds=seconds), paces, Path(folder), worker)
+        at_length = replace(how, seconds=seconds)
+        bench = _bench(files, at_length, paces, Path(folder), worker=worker, fresh=fresh)
         for _ in range(turns):
             rounds.append({name: _record(bench, name, how) for name in files})
     first = next(iter(files))
@@ -84,7 +87,9 @@ def _bench(
     how: Race,
     paces: Sequence[Pace],
     folder: Path,
+    *,
     worker: RemoteWorker,
+    fresh: FreshWorkers,
 ) -> Bench:
     plan = Plan(min_runs=30, max_runs=200, max_s=how.seconds)
     options = Options(force=True, memory=False, plan=plan)
@@ -101,6 +106,7 @@ def _bench(
         versions=versions,
         folder=folder,
         workers={how.pages: worker},
+        turns=fresh,
         baselines=known,
         expected=dict(known),
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -17,7 +17,7 @@ from hwnas.cli.shared import (
     out_file_option,
     run_option,
 )
-from hwnas.cli.values import options
+from hwnas.cli.values import Parsed, options, paths
 from hwnas.cli.verbs import require
 from hwnas.errors import UsageError
 
@@ -30,6 +30,9 @@ _PLACE = options(
     out_file_option("The profile.", "profiles/DEVICE.jsonl"),
     run_option("Write into this run, and take its space unless --space is given.",
                ONLY_RUN_IF_ALONE),
+    click.option("--beside", type=Parsed(paths), default="", metavar="PROFILE,..",
+                 help="Tell latencies at the level of these profiles of this device: in turns with "
+                 "a model of theirs, where it can be built here."),
     click.option("--device", metavar="NAME", help="Call this machine so."),
     note_option("a new profile"),
     click.option("--explain", metavar="ARCH",
@@ -76,6 +79,7 @@ def profile(
     care: "Options",
     out: Path | None,
     folder: Path | None,
+    beside: tuple[Path, ...],
     device: str | None,
     note: str,
     explain: str | None,
@@ -85,7 +89,7 @@ def profile(
     Every measurement is kept at once; the same command goes on after any interruption.
     """
     run = run_to_measure(folder, named=bool(pack or space_name or archs or old))
-    care = replace(care, device_name=device, note=note)
+    care = replace(_at_level_of(beside, care), device_name=device, note=note)
     target = target_file(out, run, device)
     space = chosen_space(space_name, run, classes=classes, channels=channels)
     if explain is not None:
@@ -106,6 +110,23 @@ def profile(
     _check_target(target, old)
     source = chosen_source(pack, space, archs, number=number, seed=seed, few=few, old=old)
     measure(output, source, settings=settings, options=care, target=target)
+
+
+def _at_level_of(profiles: tuple[Path, ...], care: "Options") -> "Options":
+    """Return options that tell latencies at the level of these profiles."""
+    from hwnas.profiling.paces import paces_of, profiles_here
+
+    found = [one for path in profiles for one in profiles_here([path]) or _refuse(path)]
+    return replace(
+        care, beside=tuple(found), paces=tuple(p for one in found for p in paces_of(one))
+    )
+
+
+def _refuse(path: Path) -> NoReturn:
+    raise UsageError(
+        f"{path} was measured on another device; accepted by --beside: profiles of this one",
+        f"hwnas profiles show {path}",
+    )
 
 
 def _check_target(target: Path, old: tuple[Path, ...]) -> None:

@@ -17,7 +17,7 @@ from hwnas.profiling.jobs import BUILD_ERRORS, Job, Options, Provide
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.paces import PaceKey, pace_key
 from hwnas.profiling.records import Conditions, Failure, Key, Latency, Memory, Pages, Record
-from hwnas.profiling.remote import RemoteWorker, WorkerError
+from hwnas.profiling.remote import FreshWorkers, RemoteWorker, WorkerError
 from hwnas.profiling.throughput import measure_throughput
 
 
@@ -27,7 +27,8 @@ class Bench:
 
     Without `footprints` peak memory is not measured. `baselines`: what the reference took at first,
     in this profile or in this session, at which latencies are told; `expected`: what it takes here
-    when nobody disturbs, as far as is known. `written`: the model that lies in `folder`, and the
+    when nobody disturbs, as far as is known. `turns`: workers for models beside a companion.
+    `written`: the model that lies in `folder`, and the
     digest of its graph. `beside`: the models of companions that were prepared.
     """
 
@@ -37,6 +38,7 @@ class Bench:
     versions: dict[str, str]
     folder: Path
     workers: Mapping[Pages, RemoteWorker]
+    turns: FreshWorkers
     baselines: dict[PaceKey, float]
     expected: Mapping[PaceKey, float] = field(default_factory=dict)
     footprints: Footprints | None = None
@@ -186,7 +188,9 @@ class Bench:
         }
 
     def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
-        worker = self.workers[request["settings"]["pages"]]
+        pages: Pages = request["settings"]["pages"]
+        in_turns = request["companion"] is not None
+        worker = self.turns.worker(pages) if in_turns else self.workers[pages]
         return worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
 
     def _what(self, job: Job) -> dict[str, Any]:

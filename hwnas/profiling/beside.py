@@ -26,13 +26,15 @@ from hwnas.profiling.measure import (
 from hwnas.profiling.records import Clock, Latency, Privilege
 from hwnas.profiling.statistics import Summary, summarise
 
-_TURN_MS = 10.0
-_MOST_RUNS = 10  # of a turn
-# The first run of a turn meets the caches of the other model; a model that takes so long fills
-# them itself, and its only run counts.
-_LONG_MS = 20.0
+# The other model has had the caches, the last-level one, too: it takes so long until they are full
+# of this one again. Runs until then do not count; of a long one the refilling is a small part.
+_REFILL_MS = 20.0
+_LONG_MS = 200.0
+_TURN_MS = 10.0  # of runs that count
+_MOST_RUNS = 10  # of either
 _FEWEST = 9
-_FAST_SHARE = 0.1
+_ALONE_MS = 100.0  # of the companion, before the turns
+_ALONE_RUNS = (5, 20)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +58,17 @@ class _Turns:
     beside: list[float] = field(default_factory=list)
     preempted: list[float] = field(default_factory=list)
 
+    def middle(self, timings: list[Timing]) -> float:
+        """Return the median of those that nobody cut into, or of all where there are none."""
+        kept, cut = self._sorted(timings)
+        return float(np.median(kept or cut))
+
     def take(self, own: list[Timing], before: list[Timing], after: list[Timing]) -> None:
         """Compare a turn with those of the companion before and after it."""
         clean, dropped = self._sorted(own)
-        companions = [self._sorted(turn) for turn in (before, after)]
-        beside = float(np.mean([np.median(kept or cut) for kept, cut in companions]))
-        whole = bool(clean) and all(kept for kept, _ in companions)
+        companions = (before, after)
+        beside = float(np.mean([self.middle(turn) for turn in companions]))
+        whole = bool(clean) and all(self._sorted(turn)[0] for turn in companions)
         (self.quotients if whole else self.spoilt).append(
             float(np.median(clean or dropped)) / beside
         )
@@ -108,25 +115,30 @@ def measure_beside(
         turns = _Turns(clock=chosen_clock(clock, warm), preempted_ratio=plan.preempted_ratio)
         works_here = typical.thread is not None
         own_turn = _turn(timer, run, typical, works_here=works_here)
-        other_turn = _turn(
-            timer, companion.run, timer.warm_up(companion.run)[-1], works_here=works_here, least=2
-        )
+        other = timer.warm_up(companion.run)[-1]
+        other_turn = _turn(timer, companion.run, other, works_here=works_here)
+        alone_runs = _runs(_ALONE_MS, other, *_ALONE_RUNS)
+        alone = timer.block(companion.run, runs=alone_runs, works_here=works_here)
         start, before = clocks.wall(), other_turn()
         while not _enough(turns, plan, clocks.wall() - start):
             own, after = own_turn(), other_turn()
             turns.take(own, before, after)
             before = after
-    return _told(turns, companion, privilege)
+    return _told(turns, companion, turns.middle(alone), privilege)
 
 
 def _turn(
-    timer: Timer, run: Run, typical: Timing, *, works_here: bool, least: int = 1
+    timer: Timer, run: Run, typical: Timing, *, works_here: bool
 ) -> Callable[[], list[Timing]]:
-    """Return what runs a model for a turn, at least a run that counts."""
-    if typical.wall <= _LONG_MS:
-        least = 2
-    runs = int(np.clip(_TURN_MS / max(typical.wall, 1e-6), least, _MOST_RUNS))
-    return lambda: timer.block(run, runs=runs, works_here=works_here)
+    """Return what runs a model for a turn, of which the runs that count are left."""
+    dropped = _runs(_REFILL_MS, typical, 1, _MOST_RUNS) if typical.wall < _LONG_MS else 0
+    runs = dropped + _runs(_TURN_MS, typical, 1, _MOST_RUNS)
+    return lambda: timer.block(run, runs=runs, works_here=works_here, dropped=dropped)
+
+
+def _runs(ms: float, typical: Timing, least: int, most: int) -> int:
+    """Return how many runs take so long, within bounds."""
+    return int(np.clip(np.ceil(ms / max(typical.wall, 1e-6)), least, most))
 
 
 def _enough(turns: _Turns, plan: Plan, spent: float) -> bool:
@@ -137,11 +149,10 @@ def _enough(turns: _Turns, plan: Plan, spent: float) -> bool:
     width = turns.summary().half_width
     if spent >= plan.max_s or len(turns.samples) >= plan.max_runs:
         return width <= 2 * plan.target or len(turns.samples) >= plan.max_runs
-    fewest = len(turns.quotients) >= _FEWEST and len(turns.samples) >= plan.min_runs
-    return fewest and width <= plan.target
+    return len(turns.quotients) >= _FEWEST and width <= plan.target
 
 
-def _told(turns: _Turns, companion: Companion, privilege: Privilege) -> Latency:
+def _told(turns: _Turns, companion: Companion, alone_ms: float, privilege: Privilege) -> Latency:
     quotient = turns.summary()
     samples = turns.samples if len(turns.samples) >= 3 else turns.samples + turns.preempted
     raw = summarise(np.array(samples))
@@ -163,5 +174,5 @@ def _told(turns: _Turns, companion: Companion, privilege: Privilege) -> Latency:
         reference_drift=beside_ms / companion.latency_ms - 1,
         scale=scale,
         companion=companion.network,
-        reference_rest_ms=float(np.quantile(turns.beside, _FAST_SHARE)),
+        reference_rest_ms=alone_ms,
     )

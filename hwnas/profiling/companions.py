@@ -1,27 +1,28 @@
 """Which measured model of a profile the others are measured beside, and at which level.
 
 The first that is measured becomes the companion of those with the same settings; they are told at
-its latency. A session that goes on takes the companion of the one before. Should it turn out that
-even the companion was slowed down when it was measured, all are told anew: their quotients hold.
+its latency. A session that goes on takes the companion of the one before. At its end all are told
+at the middle of what the companion took before each of them: their quotients hold, and one process
+in one minute knows that latency badly.
 """
 
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from hwnas.profiling.contention import CORE_LIMIT
 from hwnas.profiling.jobs import Job
-from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far
+from hwnas.profiling.profiles import Profile, profile_so_far, rewrite_records
 from hwnas.profiling.records import SOUND, Grade, Latency, Record, Settings
+from hwnas.profiling.statistics import trimmed
 
 # What is of one kind and measured in the same way: by space, backend and settings.
 Group = tuple[str, str, str]
-# A companion that is now and then so much faster was slowed down when it was measured itself.
-_FASTER = 0.03
 _FAST_SHARE = 0.1
+_SAME = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,40 +115,61 @@ def _group_of(one: Job | Record) -> Group:
 
 
 def tell_anew(path: Path) -> None:
-    """Append to a profile, where there is one, what has to be told at another latency."""
-    profile = profile_so_far(path)
-    again = [] if profile is None else told_anew(profile)
-    if profile is not None and again:
-        with ProfileWriter(path, profile.header) as writer:
-            for record in again:
-                writer.add(record)
+    """Tell the measurements of a profile, where there is one, at what their companions really take.
 
-
-def told_anew(profile: Profile) -> list[Record]:
-    """Return the measurements of a profile that have to be told at another latency.
-
-    That is so where their companion has been measured again, or was seen to be faster than that.
+    The file is replaced at once; what is told as before stays as it is.
     """
-    changed = list[Record]()
-    measured = profile.measured()
-    for companion in measured:
-        beside = [record for record in measured if _is_beside(record, companion)]
-        if not beside or companion.latency is None:
+    profile = profile_so_far(path)
+    if profile is None:
+        return
+    levels = levels_of(profile)
+    if any(told_at(record, levels) is not record for record in profile.measured()):
+        rewrite_records(path, lambda record: told_at(record, levels))
+
+
+def levels_of(profile: Profile) -> dict[tuple[Group, str], float]:
+    """Return what each companion of a profile takes, by what was seen of it at any time.
+
+    A process has luck or not with its memory, a minute with its neighbours; the middle of many
+    blocks depends on neither. Those beside which others had the core do not count.
+    """
+    seen = defaultdict[tuple[Group, str], list[float]](list)
+    for record in profile.measured():
+        latency = record.latency
+        if latency is None or latency.reference_rest_ms is None or latency.companion is None:
             continue
-        seen = [
-            one.latency.reference_rest_ms or np.inf for one in beside if one.latency is not None
-        ]
-        fastest = float(np.quantile(seen, _FAST_SHARE))
-        level = companion.latency.median_ms
-        if fastest < (1 - _FASTER) * level:
-            changed.append(_retold(companion, companion.latency, fastest / level))
-            level = fastest
-        for record in beside:
-            assert record.latency is not None
-            share = level / _told_at(record.latency)
-            if abs(share - 1) > 1e-6:
-                changed.append(_retold(record, record.latency, share))
-    return changed
+        seen[_group_of(record), latency.companion].append(latency.reference_rest_ms)
+    levels = {}
+    for record in profile.measured():
+        which = (_group_of(record), record.key[0])
+        # What was measured beside itself is a companion of another profile, at whose level it is.
+        if record.latency is not None and which in seen and record.latency.companion is None:
+            levels[which] = _at_rest([*seen[which], _own(record.latency)])
+    return levels
+
+
+def _at_rest(times: Sequence[float]) -> float:
+    """Return the middle of the times at which nobody else had the core."""
+    rest = float(np.quantile(times, _FAST_SHARE))
+    return float(np.median([time for time in times if time <= (1 + CORE_LIMIT) * rest]))
+
+
+def _own(latency: Latency) -> float:
+    """Return what a companion was measured to take, however it has been told since."""
+    return float(np.median(trimmed(np.array(latency.samples_ms))))
+
+
+def told_at(record: Record, levels: Mapping[tuple[Group, str], float]) -> Record:
+    """Return a measurement as it is told where companions take so long."""
+    latency = record.latency
+    if latency is None:
+        return record
+    level = levels.get((_group_of(record), latency.companion or record.key[0]))
+    if level is None:
+        return record
+    now = latency.median_ms if latency.companion is None else _told_level(latency)
+    share = level / now
+    return record if abs(share - 1) < _SAME else _retold(record, latency, share)
 
 
 def _preferred(records: Sequence[Record]) -> Record:
@@ -162,16 +184,7 @@ def _preferred(records: Sequence[Record]) -> Record:
     )
 
 
-def _is_beside(record: Record, companion: Record) -> bool:
-    latency = record.latency
-    return (
-        latency is not None
-        and latency.companion == companion.key[0]
-        and _group_of(record) == _group_of(companion)
-    )
-
-
-def _told_at(latency: Latency) -> float:
+def _told_level(latency: Latency) -> float:
     """Return the latency of the companion that a measurement was told at."""
     assert latency.reference_ms is not None
     assert latency.reference_drift is not None
@@ -193,5 +206,4 @@ def _retold(record: Record, latency: Latency, share: float) -> Record:
         record,
         latency=told,
         throughput_per_s=None if rate is None else rate / share,
-        measured_at=time.time(),
     )

@@ -4,6 +4,7 @@ Each finished measurement is on disk before the next one starts; what is there i
 again. Models run in a worker process, so a crash or a hang becomes a recorded failure.
 """
 
+import math
 import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,12 +29,13 @@ from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import Profile, ProfileWriter, profile_so_far, read_profile
 from hwnas.profiling.records import PAGES, Device, Header, Key, Privilege
 from hwnas.profiling.reference import reference_model
-from hwnas.profiling.remote import RemoteWorker
+from hwnas.profiling.remote import FreshWorkers, RemoteWorker
 from hwnas.profiling.rounds import Rounds
 
 __all__ = ["Job", "Options", "Outcome", "Progress", "Provide", "grid", "preflight", "profile"]
 
 FAILED_SHARE = 0.1
+_PROCESSES = 20  # of a session, in which models take turns
 
 
 def preflight(jobs: Sequence[Job], *, options: Options | None = None) -> machine.Preflight:
@@ -145,7 +147,7 @@ def open_bench(
             "this machine cannot be measured now: " + "; ".join(state.reasons),
             "stop other work, or measure anyway with --force (the records are graded so)",
         )
-    with _bench(makers, options, state, versions, known) as bench:
+    with _bench(makers, options, state, versions, known=known, todo=todo) as bench:
         yield bench, _header(device, versions, options)
 
 
@@ -165,7 +167,9 @@ def _bench(
     options: Options,
     state: machine.Preflight,
     versions: dict[str, str],
+    *,
     known: Profile | None,
+    todo: Sequence[Job],
 ) -> Iterator[Bench]:
     earlier = paces_of(known) if known else ()
     told_at = (*earlier, *options.paces) if options.at_pace else earlier
@@ -173,6 +177,8 @@ def _bench(
         write_atomic(folder / "reference.onnx", reference_model())
         footprints = stack.enter_context(closing(Footprints(timeout_s=options.timeout_s)))
         workers = {pages: stack.enter_context(RemoteWorker(pages=pages)) for pages in PAGES}
+        turns = FreshWorkers(uses=math.ceil(len(todo) / _PROCESSES) or 1)
+        stack.callback(turns.close)
         yield Bench(
             provide=provide,
             options=options,
@@ -180,6 +186,7 @@ def _bench(
             versions=versions,
             folder=folder,
             workers=workers,
+            turns=turns,
             baselines=baselines(told_at, state.privilege, versions),
             expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,

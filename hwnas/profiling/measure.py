@@ -221,15 +221,12 @@ class Timer:
         own = works_here and on_device is None
         return Timing(wall=wall_ms, thread=thread_ms if own else None, device=on_device)
 
-    def block(self, run: Run, *, runs: int, works_here: bool) -> list[Timing]:
-        """Run a block, drop its first run, and leave the core to others for a moment.
-
-        A block of one run is that run.
-        """
+    def block(self, run: Run, *, runs: int, works_here: bool, dropped: int = 1) -> list[Timing]:
+        """Run a block, drop its first runs, and leave the core to others for a moment."""
         start = self.clocks.wall()
         timings = [self.once(run, works_here=works_here) for _ in range(runs)]
         self._rest_since(start)
-        return timings[1:] or timings
+        return timings[dropped:]
 
     def _rest_since(self, start: float) -> None:
         if self.rest_share:

@@ -5,7 +5,7 @@ better grade is kept, then the newer. Of measurements of different models of one
 of the last model count.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +104,20 @@ def write_profile(path: Path, profile: Profile) -> None:
     """Write a whole profile at once, atomically, in the order of its records."""
     lines = [SCHEMA.stamp(header_json(profile.header))]
     lines += [record_json(record) for record in profile.records.values()]
+    write_atomic(Path(path), "".join(canonical_json(line) + "\n" for line in lines))
+
+
+def rewrite_records(path: Path, change: Callable[[Record], Record]) -> None:
+    """Replace the records of a profile by what `change` makes of them, at once.
+
+    Also those of which there are better ones; lines that do not change stay as they are.
+    """
+    lines = _lines(path)
+    for number, line in enumerate(lines[1:], start=1):
+        record = record_from(line, f"{path}, line {number + 1}")
+        changed = change(record)
+        if changed is not record:
+            lines[number] = record_json(changed)
     write_atomic(Path(path), "".join(canonical_json(line) + "\n" for line in lines))
 
 

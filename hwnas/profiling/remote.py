@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections import Counter
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -101,6 +102,11 @@ class RemoteWorker:
         last = f": {words[-1][:300]}" if words else ""
         return WorkerError("crash", f"the measuring process died ({ending}){last}")
 
+    def close(self) -> None:
+        """End the process, and ask nothing more."""
+        self.stop()
+        self._errors.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -110,8 +116,35 @@ class RemoteWorker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
-        self._errors.close()
+        self.close()
+
+
+class FreshWorkers:
+    """Workers of which a new process takes the place after every so many uses.
+
+    What a model takes depends on the memory that its process happens to get, by a percent or two;
+    over many processes that evens out.
+    """
+
+    def __init__(self, *, uses: int) -> None:
+        self._uses = uses
+        self._workers: dict[Pages, RemoteWorker] = {}
+        self._used: Counter[Pages] = Counter()
+
+    def worker(self, pages: Pages) -> RemoteWorker:
+        """Return the worker for the next use."""
+        if pages not in self._workers:
+            self._workers[pages] = RemoteWorker(pages=pages)
+        worker = self._workers[pages]
+        if self._used[pages] % self._uses == 0:
+            worker.stop()
+        self._used[pages] += 1
+        return worker
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers.values():
+            worker.close()
 
 
 def _start(stderr: int, pages: Pages) -> "subprocess.Popen[str]":

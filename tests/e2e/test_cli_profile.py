@@ -45,6 +45,34 @@ def test_each_combination_is_measured_once(run, run_json, tmp_path):
     assert int(total) >= 3  # what others disturbed is measured once more
 
 
+def test_another_profile_is_told_at_the_level_of_the_first(run, run_json, tmp_path):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    run_json(*NANO, "-n", "3", "-o", str(first), *QUICK)
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    # A machine on which all took three times as long.
+    for line in lines[1:]:
+        for name in ("median_ms", "p90_ms", "p99_ms"):
+            line["latency"][name] *= 3
+        line["latency"]["scale"] /= 3
+    first.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = (*NANO, "-n", "4", "--seed", "1", "-o", str(second), "--beside", str(first), *QUICK)
+    for _ in range(2):  # going on changes no level
+        run_json(*asked)
+        known, told = (
+            {r.key: r.latency for r in read_profile(p).measured()} for p in (first, second)
+        )
+        companions = {latency.companion for latency in told.values()}
+        assert len(companions) == 1 == len(companions & {key[0] for key in known})
+        (level,) = (latency.median_ms for key, latency in known.items() if key[0] in companions)
+        for latency in told.values():
+            assert latency.reference_ms / (1 + latency.reference_drift) == pytest.approx(level)
+        asked = tuple(part for part in asked if part not in ("--beside", str(first)))
+    lines[0]["device"]["fingerprint"] = "0" * 64
+    first.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    refused = run(*asked, "--beside", str(first), code=2)
+    assert "measured on another device" in refused.stderr
+
+
 def test_throughput_of_workers_on_one_thread_each(run_json):
     result = run_json(*NANO, "-n", "1", "--threads", "1,2", "--workers", "1,2", *QUICK)
     kinds = {(g["settings"]["threads"], g["settings"]["workers"]) for g in result["groups"]}
@@ -94,7 +122,11 @@ def test_kill_and_the_same_command_measures_what_is_missing(run_json, tmp_path):
     assert 2 <= there < 12
     result = run_json(*LONG)
     assert (result["skipped"], result["measured"]) == (there, 12 - there)
-    assert path.read_bytes().startswith(survived)
+    before, after = (
+        [json.loads(line)["latency"]["samples_ms"] for line in content.splitlines()[1:]]
+        for content in (survived, path.read_bytes())
+    )
+    assert after[:there] == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

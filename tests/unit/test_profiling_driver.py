@@ -13,6 +13,7 @@ from hwnas.profiling.machine import device
 from hwnas.profiling.paces import baselines, paces_here, paces_of
 from hwnas.profiling.profiles import Profile, best_records, write_profile
 from hwnas.profiling.records import Device, Failure, Header, Latency, Record, Settings
+from hwnas.profiling.remote import FreshWorkers, RemoteWorker
 from hwnas.profiling.rounds import Rounds
 
 ARCHS = [{"space": "toy", "genes": {"d": d}, "digest": str(d)} for d in range(3)]
@@ -161,6 +162,7 @@ def test_whatever_keeps_a_model_from_being_built_is_recorded(tmp_path, error):
     bench = Bench(
         provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
         folder=tmp_path, workers={}, baselines={},
+        turns=FreshWorkers(uses=1),
     )  # fmt: skip
     found = bench.record(grid(ARCHS)[0])
     assert found.failure.kind == "build"
@@ -174,6 +176,7 @@ def test_a_full_disk_is_no_fault_of_a_model(tmp_path):
     bench = Bench(
         provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
         folder=tmp_path, workers={}, baselines={},
+        turns=FreshWorkers(uses=1),
     )  # fmt: skip
     with pytest.raises(HwnasError, match="no space left"):
         bench.record(grid(ARCHS)[0])
@@ -184,6 +187,7 @@ def test_a_model_is_written_once_for_all_its_settings_and_again_after_a_failure(
     bench = Bench(
         provide={"onnx": lambda arch, settings: models[arch["digest"]]}, options=Options(),
         preflight=preflight([]), versions=VERSIONS, folder=tmp_path, workers={}, baselines={},
+        turns=FreshWorkers(uses=1),
     )  # fmt: skip
     path = tmp_path / "model.onnx"
     first, other, second = [*grid(ARCHS[:1], threads=(1, 2)), *grid(ARCHS[1:2])]
@@ -198,3 +202,15 @@ def test_a_model_is_written_once_for_all_its_settings_and_again_after_a_failure(
     path.rmdir()
     bench._model(first)
     assert path.read_bytes() == b"first"
+
+
+def test_workers_for_turns_are_replaced_after_so_many_uses(monkeypatch):
+    stopped = []
+    monkeypatch.setattr(RemoteWorker, "stop", lambda self: stopped.append(self._pages))
+    workers = FreshWorkers(uses=2)
+    one = workers.worker("default")
+    assert [workers.worker("default") for _ in range(3)] == [one] * 3
+    workers.worker("huge")
+    assert stopped == ["default", "default", "huge"]
+    workers.close()
+    assert stopped[3:] == ["default", "huge"]
