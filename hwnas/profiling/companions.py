@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hwnas.profiling.contention import CORE_LIMIT
+from hwnas.profiling.grading import graded_again
 from hwnas.profiling.jobs import Job
 from hwnas.profiling.profiles import Profile, profile_so_far, rewrite_records
 from hwnas.profiling.records import SOUND, Grade, Latency, Record, Settings
@@ -127,7 +128,15 @@ def tell_anew(path: Path) -> None:
         rewrite_records(path, lambda record: told_at(record, levels))
 
 
-def levels_of(profile: Profile) -> dict[tuple[Group, str], float]:
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a companion takes, and the grade of its own measurement."""
+
+    ms: float
+    grade: Grade | None
+
+
+def levels_of(profile: Profile) -> dict[tuple[Group, str], Level]:
     """Return what each companion of a profile takes, by what was seen of it at any time.
 
     A process has luck or not with its memory, a minute with its neighbours; the middle of many
@@ -144,7 +153,8 @@ def levels_of(profile: Profile) -> dict[tuple[Group, str], float]:
         which = (_group_of(record), record.key[0])
         # What was measured beside itself is a companion of another profile, at whose level it is.
         if record.latency is not None and which in seen and record.latency.companion is None:
-            levels[which] = _at_rest([*seen[which], _own(record.latency)])
+            middle = _at_rest([*seen[which], _own(record.latency)])
+            levels[which] = Level(middle, record.grade)
     return levels
 
 
@@ -159,7 +169,7 @@ def _own(latency: Latency) -> float:
     return float(np.median(trimmed(np.array(latency.samples_ms))))
 
 
-def told_at(record: Record, levels: Mapping[tuple[Group, str], float]) -> Record:
+def told_at(record: Record, levels: Mapping[tuple[Group, str], Level]) -> Record:
     """Return a measurement as it is told where companions take so long."""
     latency = record.latency
     if latency is None:
@@ -167,9 +177,16 @@ def told_at(record: Record, levels: Mapping[tuple[Group, str], float]) -> Record
     level = levels.get((_group_of(record), latency.companion or record.key[0]))
     if level is None:
         return record
-    now = latency.median_ms if latency.companion is None else _told_level(latency)
-    share = level / now
-    return record if abs(share - 1) < _SAME else _retold(record, latency, share)
+    share = level.ms / (latency.median_ms if latency.companion is None else _told_level(latency))
+    if abs(share - 1) < _SAME:
+        return record
+    told = _retold(latency, share)
+    rate = record.throughput_per_s
+    changed = replace(record, latency=told, throughput_per_s=None if rate is None else rate / share)
+    if latency.companion is None:
+        return changed
+    letter, reasons = graded_again(record, told, companion=level.grade)
+    return replace(changed, grade=letter, reasons=reasons)
 
 
 def _preferred(records: Sequence[Record]) -> Record:
@@ -191,19 +208,13 @@ def _told_level(latency: Latency) -> float:
     return latency.reference_ms / (1 + latency.reference_drift)
 
 
-def _retold(record: Record, latency: Latency, share: float) -> Record:
+def _retold(latency: Latency, share: float) -> Latency:
     drift = latency.reference_drift
-    told = replace(
+    return replace(
         latency,
         median_ms=latency.median_ms * share,
         p90_ms=latency.p90_ms * share,
         p99_ms=latency.p99_ms * share,
         scale=latency.scale / share,
         reference_drift=None if drift is None else (1 + drift) / share - 1,
-    )
-    rate = record.throughput_per_s
-    return replace(
-        record,
-        latency=told,
-        throughput_per_s=None if rate is None else rate / share,
     )

@@ -6,14 +6,16 @@ D: only kept because somebody insisted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hwnas.profiling.contention import CONTENTION_LIMIT
 from hwnas.profiling.machine import BUSY_LIMIT, STEAL_LIMIT
-from hwnas.profiling.records import GRADES, Conditions, Grade, Latency, Settings
+from hwnas.profiling.records import GRADES, Conditions, Grade, Latency, Record, Settings
 
 # What slows both down cancels out but for about a twentieth (benchmarks/repeatability.py).
 _COMPANION_LIMITS = (0.1, 0.4, 1.0)
 _RANKS: Grade = "C"
+_FORCED = "forced although "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +37,7 @@ def grade(
     `refusals` are those of a pre-flight that was overruled; `companion`: the grade of that.
     """
     findings = [
-        *(_Finding(caps_at="C", reason=f"forced although {reason}") for reason in refusals),
+        *(_Finding(caps_at="C", reason=_FORCED + reason) for reason in refusals),
         *_about_clock(latency, settings, conditions),
         *_about_spread(latency),
         *_about_disturbance(latency, conditions),
@@ -43,6 +45,24 @@ def grade(
     ]
     worst = max((GRADES.index(finding.caps_at) for finding in findings), default=0)
     return GRADES[worst], [finding.reason for finding in findings if finding.caps_at != "A"]
+
+
+def graded_again(
+    record: Record, latency: Latency, *, companion: Grade | None = None
+) -> tuple[Grade, list[str]]:
+    """Return grade and reasons of a record that is told as `latency` from now on."""
+    assert record.latency is not None
+    forced = [reason for reason in record.reasons if reason.startswith(_FORCED)]
+    again = partial(
+        grade,
+        settings=record.settings,
+        conditions=record.conditions,
+        refusals=[reason.removeprefix(_FORCED) for reason in forced],
+        companion=companion,
+    )
+    _, before = again(record.latency)
+    letter, reasons = again(latency)
+    return letter, reasons + [reason for reason in record.reasons if reason not in before]
 
 
 def _about_clock(latency: Latency, settings: Settings, conditions: Conditions) -> list[_Finding]:

@@ -252,6 +252,26 @@ def test_all_are_told_at_the_middle_of_what_the_companion_took():
     assert told_again(profile_of(*found)) == found
 
 
+def test_grades_and_reasons_are_those_of_what_is_told():
+    forced = ["forced although busy", "its companion took +30.0% meanwhile", "memory unknown"]
+    before = profile_of(
+        record(0, 2.0, grade="A"),
+        dataclasses.replace(
+            beside(1, 5.0, known=2.0, took=2.6, rest=2.2), grade="C", reasons=forced
+        ),
+        beside(2, 8.0, known=2.0, took=2.2, rest=2.2),
+        beside(3, 8.0, known=2.0, took=1.9, rest=2.2),
+    )
+    found = told_again(before)
+    assert [one.grade for one in found] == ["A", "C", "A", "B"]
+    assert [one.reasons for one in found] == [
+        [],
+        ["forced although busy", "its companion took +18.2% meanwhile", "memory unknown"],
+        [],
+        ["its companion took -13.6% meanwhile"],
+    ]
+
+
 def test_what_others_slowed_down_is_no_level():
     records = [beside(n, 5.0, known=3.2, took=3.2, rest=rest) for n, rest in ((1, 2.0), (2, 3.1))]
     assert told_again(profile_of(record(0, 3.2), *records))[0].latency.median_ms == 2.0
@@ -274,7 +294,8 @@ def test_a_companion_of_another_profile_keeps_that_level():
 
 def test_telling_anew_changes_the_file_at_once_and_keeps_the_rest_of_it(tmp_path):
     path = tmp_path / "p.jsonl"
-    worse = dataclasses.replace(beside(1, 9.0, known=2.0, took=2.0), grade="C")
+    forced = {"grade": "C", "reasons": ["forced although busy"]}
+    worse = dataclasses.replace(beside(1, 9.0, known=2.0, took=2.0), **forced)
     lines = [
         record(0, 2.0),
         worse,
