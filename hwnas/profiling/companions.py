@@ -190,13 +190,18 @@ def told_at(record: Record, levels: Mapping[tuple[Group, str], Level]) -> Record
 
 
 def _preferred(records: Sequence[Record]) -> Record:
-    """Return the companion of the most measurements, else the fastest model."""
+    """Return the companion of the most measurements, else the one nearest to their middle.
+
+    What neighbours cost the smallest models is not what they cost the others.
+    """
     served = Counter(record.latency.companion for record in records if record.latency is not None)
+    times = {record.key: record.latency.median_ms for record in records if record.latency}
+    middle = float(np.median(list(times.values())))
     return min(
         records,
         key=lambda record: (
             -served[record.key[0]],
-            record.latency.median_ms if record.latency is not None else np.inf,
+            abs(np.log(times.get(record.key, np.inf) / middle)),
         ),
     )
 

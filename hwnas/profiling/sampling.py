@@ -20,9 +20,10 @@ _CANDIDATES = 32  # per wanted architecture, so that few strata stay empty
 def covering(space: Space, n: int, *, seed: int = 0) -> list[Arch]:
     """Return `n` different architectures that cover the range of MACs evenly.
 
-    The smallest and the largest come first. The others are one from each of `n - 2` equal parts of
-    the range, in random order, so that whoever stops early has covered it too. Equal seeds give
-    equal architectures.
+    There are the smallest, the largest, and one from each of `n - 2` equal parts of the range. One
+    from the middle comes first, since others may be measured beside it and it has something of
+    both ends; then the ends, and the rest in random order, so that whoever stops early has covered
+    the range, too. Equal seeds give equal architectures.
     """
     if n < 1:
         raise UsageError(f"{n} architectures; accepted: a whole number from 1")
@@ -30,7 +31,11 @@ def covering(space: Space, n: int, *, seed: int = 0) -> list[Arch]:
         raise UsageError(f"{n} architectures of {space.name}, which has only {space.count()}")
     ends = list(dict.fromkeys((space.smallest(), space.largest())))[:n]
     rng = np.random.default_rng(seed)
-    return ends + _between(space, ends, n - len(ends), rng)
+    between = _between(space, ends, n - len(ends), rng)
+    macs = space.cost([*ends, *between]).macs
+    middle = int(np.argmin(abs(macs - macs[: len(ends)].mean())))
+    order = [*ends, *between]
+    return [order.pop(middle), *order]
 
 
 def _between(space: Space, ends: list[Arch], n: int, rng: np.random.Generator) -> list[Arch]:

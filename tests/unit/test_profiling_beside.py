@@ -203,8 +203,8 @@ def test_a_session_that_goes_on_takes_the_companion_of_the_one_before():
     known = profile_of(*earlier)
     assert Companions(known, versions=same).of(job(2)).job == job(0)
     assert Companions(known, versions=other).of(job(2)) is None
-    fastest = Companions(profile_of(*earlier[:2]), versions=same)
-    assert fastest.of(job(2)).job == job(3)
+    apart = profile_of(record(3, 2.0), record(0, 1.0), record(1, 9.0))
+    assert Companions(apart, versions=same).of(job(2)).job == job(3)
 
 
 def test_what_is_compared_with_another_profile_is_measured_beside_its_companion():
