@@ -23,7 +23,7 @@ from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device
 from hwnas.profiling.records import Settings
-from hwnas.profiling.sampling import arch_document
+from hwnas.profiling.sampling import arch_document, middle_first
 from hwnas.spaces import Arch, Space
 
 
@@ -103,7 +103,8 @@ class _Bench:
 
     def measure(self, archs: Sequence[Arch]) -> list[float | None]:
         """Return the latency of each architecture in ms, None where it failed."""
-        self._profile(archs, replace(self.options, retry_failures=False, again=None))
+        options = replace(self.options, retry_failures=False, again=None)
+        self._profile(archs if self._there() else middle_first(self.space, archs), options)
         there = self._there()
         return [there[arch] for arch in archs]
 

@@ -13,7 +13,13 @@ from hwnas.profiling.graphs import Graphs, graph_digest
 from hwnas.profiling.jobs import Job, Provide
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.records import ArchJson, Settings
-from hwnas.profiling.sampling import arch_document, covering, read_archs, space_of
+from hwnas.profiling.sampling import (
+    arch_document,
+    covering,
+    middle_first,
+    read_archs,
+    space_of,
+)
 from hwnas.spaces import Arch, Space
 
 _DEFAULT_PRECISIONS = ("fp32",)
@@ -76,7 +82,7 @@ def from_old_devices(
 
     pool = None if among is None else archs_of(among, space)
     chosen = few(space, sources_from(old, space), n, seed=seed, among=pool)
-    documents: list[ArchJson] = [arch_document(space, arch) for arch in chosen]
+    documents: list[ArchJson] = [arch_document(space, arch) for arch in middle_first(space, chosen)]
     return building(documents) if among is None else replace(among, archs=documents)
 
 

@@ -1,6 +1,7 @@
 """Which architectures to measure: a set that covers what a space costs, or those in a file."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ def covering(space: Space, n: int, *, seed: int = 0) -> list[Arch]:
     """Return `n` different architectures that cover the range of MACs evenly.
 
     There are the smallest, the largest, and one from each of `n - 2` equal parts of the range. One
-    from the middle comes first, since others may be measured beside it and it has something of
-    both ends; then the ends, and the rest in random order, so that whoever stops early has covered
-    the range, too. Equal seeds give equal architectures.
+    from the middle comes first, since others may be measured beside it (docs/adr/0009); then the
+    ends, and the rest in random order, so that whoever stops early has covered the range, too.
+    Equal seeds give equal architectures.
     """
     if n < 1:
         raise UsageError(f"{n} architectures; accepted: a whole number from 1")
@@ -31,11 +32,16 @@ def covering(space: Space, n: int, *, seed: int = 0) -> list[Arch]:
         raise UsageError(f"{n} architectures of {space.name}, which has only {space.count()}")
     ends = list(dict.fromkeys((space.smallest(), space.largest())))[:n]
     rng = np.random.default_rng(seed)
-    between = _between(space, ends, n - len(ends), rng)
-    macs = space.cost([*ends, *between]).macs
-    middle = int(np.argmin(abs(macs - macs[: len(ends)].mean())))
-    order = [*ends, *between]
-    return [order.pop(middle), *order]
+    return middle_first(space, ends + _between(space, ends, n - len(ends), rng))
+
+
+def middle_first(space: Space, archs: Sequence[Arch]) -> list[Arch]:
+    """Return the architectures in their order, but first the one in the middle of their MACs."""
+    if len(archs) < 3:
+        return list(archs)
+    macs = space.cost(archs).macs
+    middle = int(np.argmin(abs(macs - (macs.min() + macs.max()) / 2)))
+    return [archs[middle], *archs[:middle], *archs[middle + 1 :]]
 
 
 def _between(space: Space, ends: list[Arch], n: int, rng: np.random.Generator) -> list[Arch]:

@@ -1,5 +1,6 @@
 """Made-up profiles: what tests of predictors and of reports take for measurements; quick ones."""
 
+import json
 from collections.abc import Sequence
 
 from hwnas.profiling.profiles import Profile, best_records
@@ -51,3 +52,9 @@ def _latency(value: float) -> Latency:
         samples_ms=[value], median_ms=value, p90_ms=value, p99_ms=value, n=1, kept_share=1.0,
         preempted=0, half_width=0.001, clock="wall", privilege="fifo",
     )  # fmt: skip
+
+
+def samples_in(profile: bytes) -> list[list[float]]:
+    """Return what each line of a profile measured; at which level it is told may change later."""
+    lines = [json.loads(line) for line in profile.splitlines()[1:]]
+    return [line["latency"]["samples_ms"] for line in lines]

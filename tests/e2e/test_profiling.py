@@ -1,6 +1,5 @@
 """Profiling real (small) models in real processes: resume, crashes, locks, packs."""
 
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
 from hwnas.testing.onnx_models import provide_toy as provide
 from hwnas.testing.onnx_models import toy_arch as arch
 from hwnas.testing.onnx_models import write_conv_stack
+from hwnas.testing.profiles import samples_in
 
 pytestmark = pytest.mark.slow
 
@@ -74,11 +74,6 @@ def test_larger_models_take_longer(tmp_path, options):
     assert large > 2 * small
 
 
-def samples(content):
-    """Return what was measured; at which level it is told may change with a session."""
-    return [json.loads(line)["latency"]["samples_ms"] for line in content.splitlines()[1:]]
-
-
 def test_what_is_recorded_is_not_measured_again(tmp_path, options):
     path, asked = tmp_path / "p.jsonl", []
 
@@ -95,8 +90,8 @@ def test_what_is_recorded_is_not_measured_again(tmp_path, options):
     assert (outcome.measured, outcome.skipped) == (1, 2)
     first, last = ARCHS[0]["digest"], ARCHS[2]["digest"]
     assert set(asked) == {first, last}  # what is new, and the companion that it is measured beside
-    there = samples(before)
-    assert samples(path.read_bytes())[: len(there)] == there
+    there = samples_in(before)
+    assert samples_in(path.read_bytes())[: len(there)] == there
     latencies = {one.arch["digest"]: one.latency for one in read_profile(path).measured()}
     assert latencies[first].companion is None
     assert latencies[last].companion == first
@@ -276,7 +271,7 @@ def test_kill_and_resume_measures_only_what_is_missing(tmp_path, options):
         worker.wait(timeout=30)  # killed with its parent, so it cannot disturb what follows
     outcome = profile(grid(ARCHS), provide=provide, output=path, options=options)
     assert (outcome.skipped, outcome.measured) == (done, len(ARCHS) - done)
-    assert samples(path.read_bytes())[:done] == samples(survived)
+    assert samples_in(path.read_bytes())[:done] == samples_in(survived)
     assert len(read_profile(path).measured()) == len(ARCHS)
 
 
@@ -324,11 +319,17 @@ def test_a_profile_that_cannot_be_read_or_written_is_explained(tmp_path, options
 
 def workers_of_ours():
     """Return the measuring processes of this one."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if "hwnas.profiling.worker" in " ".join(child.cmdline())
-    ]
+    children = psutil.Process().children()
+    while [child for child in children if child.is_running() and not command_of(child)]:
+        time.sleep(0.01)  # one that has just been started has no command for a moment
+    return [child for child in children if "hwnas.profiling.worker" in command_of(child)]
+
+
+def command_of(process):
+    try:
+        return "ended" if process.status() == psutil.STATUS_ZOMBIE else " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return "ended"
 
 
 def test_each_model_has_a_process_for_its_memory_that_starts_while_it_is_built(tmp_path, options):
