@@ -189,8 +189,9 @@ class Bench:
 
     def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
         pages: Pages = request["settings"]["pages"]
-        in_turns = request["companion"] is not None
-        worker = self.turns.worker(pages) if in_turns else self.workers[pages]
+        # Importing torch again and again would take longer than measuring.
+        fresh = request["companion"] is not None and backend(request["backend"]).takes == "onnx"
+        worker = self.turns.worker(pages) if fresh else self.workers[pages]
         return worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
 
     def _what(self, job: Job) -> dict[str, Any]:
