@@ -43,6 +43,7 @@ from hwnas.export.validate_parity import (
 from hwnas.export.validate_promises import exported_pace, promised_accuracy, promised_latency
 from hwnas.export.validate_run import Feeding, Flags, Runner, open_runner, problem_of_ports
 from hwnas.export.validate_speed import (
+    faster,
     measure_file,
     size_gate,
     speed_figures,
@@ -60,6 +61,12 @@ from hwnas.export.validate_types import (
     skipped,
 )
 from hwnas.profiling.backends import BACKENDS, available, backend
+from hwnas.profiling.paces import Pace
+from hwnas.profiling.records import Record
+
+# Noise only ever adds time: who misses a limit is measured again, and the fastest counts.
+_MORE_TRIES = 2
+_TIMES = ("p50", "p99", "promised latency", "exported latency")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -300,26 +307,45 @@ def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Aske
 def _speed(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
     from hwnas.profiling.machine import device
 
-    running, limits, here = asked.running, asked.limits, device()
+    here = device()
     then = exported_pace(sound.entry, here.fingerprint) if sound.entry is not None else None
-    batch = sound.runner.batch or running.batch
     try:
-        record = measure_file(
-            sound.located.model,
-            running=running,
-            precision=sound.precision,
-            batch=batch,
-            paces=() if then is None else (then,),
-        )
+        record = _measured(sound, asked, then)
+        gates = _speed_gates(record, sound, asked, then)
+        for _ in range(_MORE_TRIES):
+            if record.failure is not None or not any(map(_is_missed, gates)):
+                break
+            record = faster(record, _measured(sound, asked, then))
+            gates = _speed_gates(record, sound, asked, then)
     except UnreliableError as error:
-        findings.add(*unsure_gates(error.message, limits))
+        findings.add(*unsure_gates(error.message, asked.limits))
         return
-    findings.add(*speed_gates(record, limits))
+    findings.add(*gates)
     findings.figures["speed"] = {"device": here.name, **speed_figures(record)}
+
+
+def _is_missed(gate: Gate) -> bool:
+    return gate.name in _TIMES and gate.state in ("failed", "unsure")
+
+
+def _measured(sound: _Sound, asked: _Asked, then: Pace | None) -> Record:
+    return measure_file(
+        sound.located.model,
+        running=asked.running,
+        precision=sound.precision,
+        batch=sound.runner.batch or asked.running.batch,
+        paces=() if then is None else (then,),
+    )
+
+
+def _speed_gates(record: Record, sound: _Sound, asked: _Asked, then: Pace | None) -> list[Gate]:
+    from hwnas.profiling.machine import device
+
+    gates = speed_gates(record, asked.limits)
     if sound.entry is not None and sound.manifest is not None:
         promised = sound.manifest.promised
-        told = promised_latency(promised, sound.entry, record, device=here.name, then=then)
-        findings.add(*told)
+        gates += promised_latency(promised, sound.entry, record, device=device().name, then=then)
+    return gates
 
 
 def _skip_the_rest(findings: _Findings, asked: _Asked) -> None:
