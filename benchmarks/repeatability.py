@@ -28,7 +28,7 @@ from pathlib import Path
 from hwnas.profiling import machine
 from hwnas.profiling.driver import Options, Provide, grid, profile
 from hwnas.profiling.measure import Plan
-from hwnas.profiling.paces import paces_of
+from hwnas.profiling.paces import paces_here, profiles_here
 from hwnas.profiling.packs import PackProvider, read_pack
 from hwnas.profiling.privilege import available_privilege
 from hwnas.profiling.profiles import read_profile
@@ -97,11 +97,10 @@ def measure_once(arguments: argparse.Namespace, output: Path) -> None:
     """Measure all models in this process; the body of each of the separate processes."""
     archs, provide = models(arguments.pack, arguments.models)
     privileges = ("fifo", "autogroup") if arguments.privileged else ()
-    known = [read_profile(arguments.beside)] if arguments.beside else []
+    known = [arguments.beside] if arguments.beside else []
     options = Options(
         force=True, memory=arguments.memory, privileges=privileges, lock_folder=output.parent,
-        plan=planned(arguments.plan), beside=tuple(known),
-        paces=tuple(pace for profile in known for pace in paces_of(profile)),
+        plan=planned(arguments.plan), beside=profiles_here(known), paces=paces_here(known),
     )  # fmt: skip
     made = list[Record]()
     jobs = grid(archs, pages=[arguments.pages])
@@ -131,9 +130,8 @@ def run_condition(
             command += ["--models", str(arguments.models), "--output", str(output)]
             command += ["--pages", pages, "--plan", arguments.plan]
             command += ["--memory"] if arguments.memory else []
-            command += (
-                ["--beside", str(first)] if arguments.beside_first and output != first else []
-            )
+            if arguments.beside_first and output != first:
+                command += ["--beside", str(first)]
             subprocess.run([*command, *(["--privileged"] if privileged else [])], check=True)
         runs = [read_profile(output).measured() for output in outputs]
         spent = [json.loads(output.with_suffix(".json").read_text()) for output in outputs]

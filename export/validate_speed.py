@@ -4,7 +4,6 @@ Noise only ever adds time. So a limit that is met on a noisy machine is met; one
 failed only as far as the measurement can be trusted.
 """
 
-import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,12 +68,6 @@ def measure_file(
             if not path.exists():  # else the failure is a record, with its reason
                 raise
         return read_profile(path).records[job.key]
-
-
-def faster(first: Record, second: Record) -> Record:
-    """Return the measurement of one file that noise slowed down less."""
-    times = [math.inf if one.latency is None else one.latency.median_ms for one in (first, second)]
-    return second if times[1] < times[0] else first
 
 
 def speed_gates(record: Record, limits: Limits) -> list[Gate]:

@@ -114,12 +114,10 @@ def profile(
 
 def _at_level_of(profiles: tuple[Path, ...], care: "Options") -> "Options":
     """Return options that tell latencies at the level of these profiles."""
-    from hwnas.profiling.paces import paces_of, profiles_here
+    from hwnas.profiling.paces import paces_here, profiles_here
 
     found = [one for path in profiles for one in profiles_here([path]) or _refuse(path)]
-    return replace(
-        care, beside=tuple(found), paces=tuple(p for one in found for p in paces_of(one))
-    )
+    return replace(care, beside=tuple(found), paces=paces_here(profiles))
 
 
 def _refuse(path: Path) -> NoReturn:

@@ -28,8 +28,8 @@ class Bench:
     Without `footprints` peak memory is not measured. `baselines`: what the reference took at first,
     in this profile or in this session, at which latencies are told; `expected`: what it takes here
     when nobody disturbs, as far as is known. `turns`: workers for models beside a companion.
-    `written`: the model that lies in `folder`, and the
-    digest of its graph. `beside`: the models of companions that were prepared.
+    `written`: the model that lies in `folder`, and the digest of its graph. `beside`: the models of
+    companions that were prepared.
     """
 
     provide: Mapping[str, Provide]

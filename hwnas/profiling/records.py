@@ -89,7 +89,7 @@ class Latency:
     With a `companion` (a network, as keys of records name it) the model was run in turns with this
     other one of the profile: `reference_ms` is what that took meanwhile, `reference_drift` by which
     share that is above its own record, and `median_ms` is what there would be without that drift.
-    `reference_rest_ms` is what its fastest tenth took.
+    `reference_rest_ms` is what it took by itself, in the same process before the turns.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
