@@ -126,8 +126,11 @@ def diff(output: Output, first: Path, second: Path) -> None:
 def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
     """Write the union of profiles of one device; of two equal measurements the better graded.
 
-    Where they are of different models of one network, written in two forms, the newer counts.
+    What was measured beside the same model in all of them is told at one latency of that model, so
+    that a slow hour of the one does not set its measurements apart from the others. Where they are
+    of different models of one network, written in two forms, the newer counts, and levels stay.
     """
+    from hwnas.profiling.companions import at_one_level
     from hwnas.profiling.profiles import merge_profiles, other_models, read_profile, write_profile
 
     merged, others = read_profile(files[0]), set[object]()
@@ -135,7 +138,14 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
         added = read_profile(path)
         others.update(other_models(merged.records, added.records))
         merged = merge_profiles(merged, added)
-    write_profile(out, merged)
+    told = merged if others else at_one_level(merged)
+    changed = sum(told.records[key] is not record for key, record in merged.records.items())
+    write_profile(out, told)
+    if changed:
+        output.note(
+            f"{changed} measurements are told at what the model that they were measured beside "
+            "took in the middle of all these sessions"
+        )
     if others:
         output.note(
             f"{len(others)} measurements are of other models of the same networks in one profile "
@@ -143,8 +153,8 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
             "a predictor of both would mix them"
         )
     output.result(
-        {"profile": str(out), **_outline(merged), "other_models": len(others)},
-        f"{out}: {len(merged.records)} records",
+        {"profile": str(out), **_outline(told), "other_models": len(others), "told_anew": changed},
+        f"{out}: {len(told.records)} records",
     )
 
 

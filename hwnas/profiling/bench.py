@@ -2,14 +2,14 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from hwnas.io.atomic import is_full, write_error
 from hwnas.profiling.backends import BuildCall, backend
-from hwnas.profiling.companions import Companions
+from hwnas.profiling.companions import Companions, Known
 from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.grading import grade
 from hwnas.profiling.graphs import graph_of
@@ -29,7 +29,7 @@ class Bench:
     in this profile or in this session, at which latencies are told; `expected`: what it takes here
     when nobody disturbs, as far as is known. `turns`: workers for models beside a companion.
     `written`: the model that lies in `folder`, and the digest of its graph. `beside`: the models of
-    companions that were prepared.
+    companions that were prepared; `note` is told of one that is not to be had.
     """
 
     provide: Mapping[str, Provide]
@@ -44,6 +44,7 @@ class Bench:
     footprints: Footprints | None = None
     companions: Companions = field(default_factory=Companions)
     beside: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    note: Callable[[str], None] | None = None
     written: tuple[bytes, str | None] = (b"", None)
     build_s: float = 0.0
     measure_s: float = 0.0
@@ -98,16 +99,24 @@ class Bench:
         except BUILD_ERRORS as error:
             if is_full(error):
                 raise
-            self.companions.forget(known)  # of a session that measured other models
+            self._do_without(known, f"cannot be made here: {error}")
             return
         if None not in {graph, known.graph} and graph != known.graph:
-            self.companions.forget(known)
+            self._do_without(known, "is another model of the same network here")
             return
         if Path(model.get("path", "")).parent == self.folder:  # where the next will be written
             path = self.folder / f"companion{len(self.beside)}.onnx"
             path.write_bytes(Path(model["path"]).read_bytes())
             model["path"] = str(path)
         self.beside[known.job.key] = model
+
+    def _do_without(self, known: Known, why: str) -> None:
+        self.companions.forget(known)
+        if self.note is not None:
+            self.note(
+                f"{known.job.key[0][:12]}, which earlier measurements were made beside, {why}; "
+                "what is measured now has a level of its own, and compares with them less well"
+            )
 
     def _companion(self, job: Job) -> dict[str, Any] | None:
         """Return what a worker has to know of the model that this one is measured beside."""

@@ -128,6 +128,13 @@ def tell_anew(path: Path) -> None:
         rewrite_records(path, lambda record: told_at(record, levels))
 
 
+def at_one_level(profile: Profile) -> Profile:
+    """Return a profile of several sessions with its measurements told at what companions take."""
+    levels = levels_of(profile)
+    told = {key: told_at(record, levels) for key, record in profile.records.items()}
+    return replace(profile, records=told)
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """What a companion takes, and the grade of its own measurement."""

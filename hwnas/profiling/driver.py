@@ -106,7 +106,7 @@ def profile_alone(
     todo = jobs_due(jobs, known, options=options, graphs=graphs, output=output, note=note)
     with ExitStack() as stack:
         bench, header = stack.enter_context(
-            open_bench(jobs, makers=makers, options=options, known=known, todo=todo)
+            open_bench(jobs, makers=makers, options=options, known=known, todo=todo, note=note)
         )
         writer = stack.enter_context(ProfileWriter(output, header))
         _run_all(todo, bench, writer, progress, note)
@@ -130,6 +130,7 @@ def open_bench(
     options: Options,
     known: Profile | None,
     todo: Sequence[Job] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[Bench, Header]]:
     """Yield a bench for the jobs on this machine, and the header of the profile they belong in.
 
@@ -148,6 +149,7 @@ def open_bench(
             "stop other work, or measure anyway with --force (the records are graded so)",
         )
     with _bench(makers, options, state, versions, known=known, todo=todo) as bench:
+        bench.note = note
         yield bench, _header(device, versions, options)
 
 

@@ -9,11 +9,17 @@ import pytest
 
 from hwnas.profiling.beside import Companion, measure_beside
 from hwnas.profiling.clocks import Clocks
-from hwnas.profiling.companions import Companions, levels_of, tell_anew, told_at
+from hwnas.profiling.companions import Companions, at_one_level, levels_of, tell_anew, told_at
 from hwnas.profiling.grading import grade
 from hwnas.profiling.jobs import Job
 from hwnas.profiling.measure import Plan
-from hwnas.profiling.profiles import Profile, ProfileWriter, best_records, check_profile
+from hwnas.profiling.profiles import (
+    Profile,
+    ProfileWriter,
+    best_records,
+    check_profile,
+    merge_profiles,
+)
 from hwnas.profiling.records import (
     Conditions,
     Device,
@@ -250,6 +256,17 @@ def test_all_are_told_at_the_middle_of_what_the_companion_took():
     for one in found:
         assert one.throughput_per_s == pytest.approx(1e3 / one.latency.median_ms)
     assert told_again(profile_of(*found)) == found
+
+
+def test_sessions_that_are_merged_have_one_level():
+    quiet = profile_of(record(0, 2.0), beside(1, 5.0, known=2.0, took=2.0))
+    loud = profile_of(
+        dataclasses.replace(record(0, 2.4), grade="B"), beside(2, 9.6, known=2.4, took=2.4)
+    )
+    merged = at_one_level(merge_profiles(quiet, loud))
+    assert medians(merged.records.values()) == pytest.approx([2.0, 5.0, 8.0])
+    assert merged.header == quiet.header
+    assert at_one_level(merged) == merged
 
 
 def test_grades_and_reasons_are_those_of_what_is_told():
