@@ -5,7 +5,8 @@
 Architectures spread over the costs of `nano` are trained alone for the same number of images as
 the supernet, and compared with what they inherit from it: Kendall's tau and the mean difference,
 on the same held-out images, batch norms calibrated the same way. Both are trained by the recipe
-`nano-fashion`; `--set` changes it.
+`nano-fashion`; `--set` changes it. With `--seeds 2` each is trained alone twice: tau between the
+two says how well an order can be known at all, from one training of each.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import time
 from itertools import combinations, pairwise
 
 import numpy as np
-from training_runs import in_processes, trained_alone, trained_supernet
+from training_runs import in_processes, recipe_of, trained_alone, trained_supernet
 
 from hwnas.training.distributed import Ranks
 from hwnas.training.measure import accuracies
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only-inherited", action="store_true", help="train none alone")
     parser.add_argument("--every", type=int, default=1, help="train every n-th alone")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each alone")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -90,14 +92,28 @@ def main() -> None:
     archs, shared, all_macs = (
         supernet[key][options.every - 1 :: options.every] for key in ("archs", "accuracy", "macs")
     )
-    jobs = [{"genes": genes, "set": common} for genes in archs]
-    alone = [value for _, value in in_processes(__file__, jobs, processes=options.processes)]
+    first_seed = recipe_of(common).process.seed
+    jobs = [
+        {"genes": genes, "set": [*common, f"process.seed={first_seed + number}"]}
+        for number in range(options.seeds)
+        for genes in archs
+    ]
+    values = [value for _, value in in_processes(__file__, jobs, processes=options.processes)]
+    by_seed = [values[place : place + len(archs)] for place in range(0, len(values), len(archs))]
+    alone = [statistics.mean(found) for found in zip(*by_seed, strict=True)]
     print(f"\n{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
     for macs, first, second in sorted(zip(all_macs, alone, shared, strict=True)):
         print(f"{macs / 1e6:7.2f}M {100 * first:8.2f} {100 * second:10.2f}")
     difference = statistics.mean(100 * (b - a) for a, b in zip(alone, shared, strict=True))
     print(f"\nKendall tau {kendall(alone, shared):.3f}; inherited minus alone, mean "
           f"{difference:+.2f} points")  # fmt: skip
+    for (i, one), (j, other) in combinations(enumerate(by_seed, first_seed), 2):
+        spread = statistics.stdev(b - a for a, b in zip(one, other, strict=True)) / np.sqrt(2)
+        print(f"alone with seed {i} and with seed {j}: tau {kendall(one, other):.3f}; one training "
+              f"has a standard deviation of {100 * spread:.2f} points")  # fmt: skip
+    if options.seeds > 1:
+        taus = ", ".join(f"{kendall(one, shared):.3f}" for one in by_seed)
+        print(f"inherited and alone, seed by seed: tau {taus}")
 
 
 if __name__ == "__main__":
