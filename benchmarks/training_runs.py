@@ -105,7 +105,8 @@ def trained_alone(genes: Mapping[str, Any], assignments: Sequence[str]) -> float
         rate = training.learning_rate(epoch * steps + position)
         training.stepper(images, labels, plan, learning_rate=rate)
     calibrate(network, calibration_images(data, recipe))
-    return accuracy(network, evaluation_batches(data, "heldout", batch_size=256).batches(0))
+    heldout = evaluation_batches(data, "heldout", batch_size=256, limit=recipe.evaluation.images)
+    return accuracy(network, heldout.batches(0))
 
 
 def in_processes(
