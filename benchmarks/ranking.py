@@ -6,7 +6,8 @@ Architectures spread over the costs of `nano` are trained alone for the same num
 the supernet, and compared with what they inherit from it: Kendall's tau and the mean difference,
 on the same held-out images, batch norms calibrated the same way. Both are trained by the recipe
 `nano-fashion`; `--set` changes it. With `--seeds 2` each is trained alone twice: tau between the
-two says how well an order can be known at all, from one training of each.
+two says how well an order can be known at all, from one training of each. `--fix resolution=24`
+trains on a part of the space, to see which choices are in each other's way.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from training_runs import in_processes, recipe_of, trained_alone, trained_supern
 
 from hwnas.training.distributed import Ranks
 from hwnas.training.measure import accuracies
+from hwnas.training.prepare import space_for
 
 COMMON = ["evaluation.every_epochs=0", "evaluation.random_subnets=0"]
 
@@ -43,9 +45,15 @@ def chosen(space, count: int) -> list:
 
 def inherited(job: dict) -> dict:
     start = time.process_time()
-    training, _ = trained_supernet(job["set"])
+    fixed = job["fixed"]
+    training, _ = trained_supernet(job["set"], fixed)
     seconds = time.process_time() - start
-    archs = chosen(training.supernet.space, job["architectures"])
+    whole = space_for(training.recipe, training.data)
+    archs = [
+        arch
+        for arch in chosen(whole, job["architectures"])
+        if all(arch[gene] == value for gene, value in fixed.items())
+    ]
     values = accuracies(
         training.supernet, archs, training.data, training.recipe,
         device=training.device, ranks=Ranks(),
@@ -75,6 +83,9 @@ def main() -> None:
     parser.add_argument("--only-inherited", action="store_true", help="train none alone")
     parser.add_argument("--every", type=int, default=1, help="train every n-th alone")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each alone")
+    parser.add_argument("--fix", action="append", default=[], metavar="GENE=VALUE",
+                        help="train a supernet in which this gene has one value; only "
+                        "architectures with that value are compared")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -84,7 +95,8 @@ def main() -> None:
         print(json.dumps(trained_alone(job["genes"], job["set"]) if alone else inherited(job)))
         return
     common = [*COMMON, f"schedule.epochs={options.epochs}", *options.set]
-    job = {"set": common, "architectures": options.architectures}
+    fixed = {gene: int(value) for gene, value in (text.split("=") for text in options.fix)}
+    job = {"set": common, "architectures": options.architectures, "fixed": fixed}
     ((_, supernet),) = in_processes(__file__, [job], processes=1)
     print_inherited(supernet)
     if options.only_inherited:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -65,11 +65,18 @@ def recipe_of(assignments: Sequence[str]) -> Recipe:
     return read_recipe("nano-fashion", [*assignments, "process.threads=1"])
 
 
-def trained_supernet(assignments: Sequence[str]) -> tuple[Training, MemoryKeeper]:
-    """Return a trained supernet by the recipe `nano-fashion` with assignments."""
+def trained_supernet(
+    assignments: Sequence[str], fixed: Mapping[str, Any] | None = None
+) -> tuple[Training, MemoryKeeper]:
+    """Return a trained supernet by the recipe `nano-fashion` with assignments.
+
+    Genes that are `fixed` have one value in its space.
+    """
     recipe = recipe_of(assignments)
     data = load_data(recipe.data)
-    supernet = Supernet(space_for(recipe, data), seed=recipe.process.seed)
+    space = space_for(recipe, data)
+    genes = {**space.genes, **{gene: (value,) for gene, value in (fixed or {}).items()}}
+    supernet = Supernet(replace(space, genes=genes), seed=recipe.process.seed)
     training = prepare(recipe, data, supernet, device=CPU, ranks=Ranks())
     keeper = MemoryKeeper()
     train(training, keeper, watch=_print_now_and_then)
@@ -85,8 +92,6 @@ def _print_now_and_then(progress: Progress) -> None:
 
 def trained_alone(genes: Mapping[str, Any], assignments: Sequence[str]) -> float:
     """Return the held-out accuracy of one architecture trained on labels, as long as the rest."""
-    from dataclasses import replace
-
     from hwnas.nets import build_network
 
     recipe = recipe_of([*assignments, "evaluation.every_epochs=0"])
