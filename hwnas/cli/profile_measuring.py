@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hwnas.profiling.summaries import Group
 
 PROFILES = Path("profiles")
+_NOTABLE_DRIFT = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ def measure(
     found = [record for key, record in read_profile(target).records.items() if key in wanted]
     summary = groups(found)
     document = {"profile": str(target), **_counts(outcome), "groups": [*map(asdict, summary)]}
-    output.result(document, _text(target, outcome, summary))
+    output.result(document, _text(target, outcome, summary, level_known=bool(options.beside)))
 
 
 def require_builders(source: "Source", backends: Iterable[str]) -> None:
@@ -126,20 +127,29 @@ def _counts(outcome: "Outcome") -> dict[str, Any]:
     }
 
 
-def _text(target: Path, outcome: "Outcome", summary: "Sequence[Group]") -> str:
+def _text(
+    target: Path, outcome: "Outcome", summary: "Sequence[Group]", *, level_known: bool
+) -> str:
     lines = [
         f"{target}: {outcome.measured} measured, {outcome.skipped} there already, "
         f"{outcome.failed} failed; building {clock(outcome.build_s)}, "
         f"measuring {clock(outcome.measure_s)}"
     ]
     lines += [f"caution: {reason}" for reason in outcome.preflight.reasons]
+    drift = max((group.drift for group in summary if group.drift is not None), default=0.0)
+    if drift > _NOTABLE_DRIFT and not level_known:
+        lines.append(
+            f"caution: the pace of this machine differed by ±{100 * drift:.1f}% among the "
+            "measurements; they hold in proportion to each other, and as a whole to so much. "
+            "--beside PROFILE tells them at the level of an earlier profile"
+        )
     return "\n".join([*lines, "", groups_table(summary)])
 
 
 def groups_table(summary: "Sequence[Group]") -> str:
     """Return a line for each combination of settings."""
     header = ["space", "backend", "precision", "threads", "batch", "workers", "models",
-              "median ms", "best /s", "grades"]  # fmt: skip
+              "median ms", "best /s", "drift", "grades"]  # fmt: skip
     rows = [
         [
             group.space,
@@ -151,11 +161,12 @@ def groups_table(summary: "Sequence[Group]") -> str:
             f"{group.models - group.failed}/{group.models}" if group.failed else str(group.models),
             _span(group),
             "-" if group.best_per_s is None else f"{group.best_per_s:.0f}",
+            "-" if group.drift is None else f"±{100 * group.drift:.1f}%",
             " ".join(f"{count}{grade}" for grade, count in group.grades.items()) or "-",
         ]
         for group in summary
     ]
-    return table(header, rows, right=(3, 4, 5, 6, 7, 8))
+    return table(header, rows, right=(3, 4, 5, 6, 7, 8, 9))
 
 
 def _span(group: "Group") -> str:

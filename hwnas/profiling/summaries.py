@@ -12,7 +12,11 @@ from hwnas.profiling.records import GRADES, Record, Settings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The records of one space, backend and setting. Latencies are None if all failed."""
+    """The records of one space, backend and setting. Latencies are None if all failed.
+
+    `drift`: by which share the machine's pace differed among the measurements, up and down, as seen
+    by the model that they were made beside; None where too few were. All of them share it.
+    """
 
     space: str
     backend: str
@@ -23,10 +27,12 @@ class Group:
     median_ms: float | None
     most_ms: float | None
     best_per_s: float | None
+    drift: float | None
     grades: dict[str, int]
 
 
 Kind = tuple[str, str, Settings]
+_FEWEST = 5
 
 
 def groups(records: Sequence[Record]) -> list[Group]:
@@ -76,5 +82,21 @@ def _group(kind: Kind, members: Sequence[Record]) -> Group:
         median_ms=float(np.median(times)) if times else None,
         most_ms=max(times, default=None),
         best_per_s=max(rates, default=None),
+        drift=_drift(members),
         grades={grade: grades[grade] for grade in GRADES if grades[grade]},
     )
+
+
+def _drift(members: Sequence[Record]) -> float | None:
+    """Return half of what the middle four fifths of the companion's times span, as a share."""
+    times = defaultdict[str, list[float]](list)
+    for record in members:
+        latency = record.latency
+        if latency is None or latency.companion is None or latency.reference_rest_ms is None:
+            continue
+        times[latency.companion].append(latency.reference_rest_ms)
+    shares = [time / float(np.median(found)) for found in times.values() for time in found]
+    if len(shares) < _FEWEST:
+        return None
+    low, high = np.quantile(shares, (0.1, 0.9))
+    return float(high - low) / 2

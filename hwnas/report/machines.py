@@ -101,17 +101,19 @@ def _groups(name: str, profile: Profile) -> Table:
                 f"{group.models - group.failed} of {group.models}",
                 span,
                 DASH if group.best_per_s is None else f"{group.best_per_s:.0f}",
+                DASH if group.drift is None else f"±{percent(group.drift)}",
                 grades or DASH,
             )
         )
     return Table(
         header=(
             "runtime", "threads", "batch", "processes", "measured", "latency, ms", "best, /s",
-            "grades",
+            "drift", "grades",
         ),
         rows=tuple(lines),
-        caption=f"What profiles/{name} holds.",
-        right=frozenset({1, 2, 3, 4, 5, 6}),
+        caption=f"What profiles/{name} holds. Drift: by how much the machine's pace differed among "
+        "the measurements, which all of them share.",
+        right=frozenset({1, 2, 3, 4, 5, 6, 7}),
     )  # fmt: skip
 
 

@@ -31,8 +31,9 @@ from hwnas.profiling.records import (
     record_problems,
 )
 from hwnas.profiling.statistics import trimmed
+from hwnas.profiling.summaries import groups
 
-ARCHS = [{"space": "toy", "genes": {"d": d}, "digest": str(d)} for d in range(4)]
+ARCHS = [{"space": "toy", "genes": {"d": d}, "digest": str(d)} for d in range(10)]
 
 
 class Machine:
@@ -267,6 +268,18 @@ def test_sessions_that_are_merged_have_one_level():
     assert medians(merged.records.values()) == pytest.approx([2.0, 5.0, 8.0])
     assert merged.header == quiet.header
     assert at_one_level(merged) == merged
+
+
+def test_how_much_the_pace_of_the_machine_differed_is_told():
+    def drift(rests):
+        ones = [beside(n, 5.0, known=2.0, took=2.0, rest=rest) for n, rest in enumerate(rests, 1)]
+        (group,) = groups([record(0, 2.0), *ones])
+        return group.drift
+
+    assert drift([2.0, 2.2, 1.8, 2.0]) is None  # too few
+    assert drift([2.0] * 6) == 0.0
+    assert drift([1.8, *[2.0] * 7, 2.2]) == pytest.approx(0.02)
+    assert drift([1.8, 1.8, 1.8, 2.0, 2.2, 2.2, 2.2]) == pytest.approx(0.1)
 
 
 def test_grades_and_reasons_are_those_of_what_is_told():
