@@ -75,6 +75,26 @@ def print_inherited(supernet: dict) -> None:
           f"{supernet['seconds']:.0f} core seconds of training")  # fmt: skip
 
 
+def print_comparison(
+    all_macs: list[int], shared: list[float], by_seed: list[list[float]], first_seed: int
+) -> None:
+    """Print what is inherited beside what is reached alone, with one or several seeds."""
+    alone = [statistics.mean(found) for found in zip(*by_seed, strict=True)]
+    print(f"\n{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
+    for macs, first, second in sorted(zip(all_macs, alone, shared, strict=True)):
+        print(f"{macs / 1e6:7.2f}M {100 * first:8.2f} {100 * second:10.2f}")
+    difference = statistics.mean(100 * (b - a) for a, b in zip(alone, shared, strict=True))
+    print(f"\nKendall tau {kendall(alone, shared):.3f}; inherited minus alone, mean "
+          f"{difference:+.2f} points")  # fmt: skip
+    for (i, one), (j, other) in combinations(enumerate(by_seed, first_seed), 2):
+        spread = statistics.stdev(b - a for a, b in zip(one, other, strict=True)) / np.sqrt(2)
+        print(f"alone with seed {i} and with seed {j}: tau {kendall(one, other):.3f}; one training "
+              f"has a standard deviation of {100 * spread:.2f} points")  # fmt: skip
+    if len(by_seed) > 1:
+        taus = ", ".join(f"{kendall(one, shared):.3f}" for one in by_seed)
+        print(f"inherited and alone, seed by seed: tau {taus}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--architectures", type=int, default=16)
@@ -112,20 +132,7 @@ def main() -> None:
     ]
     values = [value for _, value in in_processes(__file__, jobs, processes=options.processes)]
     by_seed = [values[place : place + len(archs)] for place in range(0, len(values), len(archs))]
-    alone = [statistics.mean(found) for found in zip(*by_seed, strict=True)]
-    print(f"\n{'MACs':>8s} {'alone':>8s} {'inherited':>10s}   (held-out accuracy in %)")
-    for macs, first, second in sorted(zip(all_macs, alone, shared, strict=True)):
-        print(f"{macs / 1e6:7.2f}M {100 * first:8.2f} {100 * second:10.2f}")
-    difference = statistics.mean(100 * (b - a) for a, b in zip(alone, shared, strict=True))
-    print(f"\nKendall tau {kendall(alone, shared):.3f}; inherited minus alone, mean "
-          f"{difference:+.2f} points")  # fmt: skip
-    for (i, one), (j, other) in combinations(enumerate(by_seed, first_seed), 2):
-        spread = statistics.stdev(b - a for a, b in zip(one, other, strict=True)) / np.sqrt(2)
-        print(f"alone with seed {i} and with seed {j}: tau {kendall(one, other):.3f}; one training "
-              f"has a standard deviation of {100 * spread:.2f} points")  # fmt: skip
-    if options.seeds > 1:
-        taus = ", ".join(f"{kendall(one, shared):.3f}" for one in by_seed)
-        print(f"inherited and alone, seed by seed: tau {taus}")
+    print_comparison(all_macs, shared, by_seed, first_seed)
 
 
 if __name__ == "__main__":

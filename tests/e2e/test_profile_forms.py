@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import hwnas as library
+from hwnas.errors import HwnasError
 from hwnas.export import onnx_from_description
+from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.packs import Model, write_pack
+from hwnas.profiling.profiles import read_profile
+from hwnas.testing.onnx_models import TOY_ARCHS as ARCHS
+from hwnas.testing.onnx_models import provide_toy as provide
 from hwnas.testing.profiles import NANO, QUICK
 
 pytestmark = pytest.mark.usefixtures("own_lock")
@@ -71,3 +76,20 @@ def test_profiles_of_older_versions_go_on(run_json, measured):
     measured.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert run_json(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)["measured"] == 0
     assert set(graphs_in(run_json, "p.jsonl").values()) == {None}
+
+
+def test_a_companion_that_cannot_be_made_is_done_without_and_missed(tmp_path, options):
+    path, told = tmp_path / "p.jsonl", []
+    profile(grid(ARCHS[:1]), provide=provide, output=path, options=options)
+
+    def other_models(arch, settings):
+        if arch["digest"] == ARCHS[0]["digest"]:
+            raise HwnasError("it is not in this pack")
+        return provide(arch, settings)
+
+    profile(grid(ARCHS[1:4]), provide=other_models, output=path, options=options, note=told.append)
+    (missed,) = [line for line in told if "beside" in line]
+    assert ARCHS[0]["digest"][:12] in missed
+    assert "cannot be made here: it is not in this pack" in missed
+    companions = [record.latency.companion for record in read_profile(path).measured()]
+    assert companions == [None, None, *[ARCHS[1]["digest"]] * 2]

@@ -100,23 +100,6 @@ def test_what_is_recorded_is_not_measured_again(tmp_path, options):
     )
 
 
-def test_a_companion_that_cannot_be_made_is_done_without_and_missed(tmp_path, options):
-    path, told = tmp_path / "p.jsonl", []
-    profile(grid(ARCHS[:1]), provide=provide, output=path, options=options)
-
-    def other_models(arch, settings):
-        if arch["digest"] == ARCHS[0]["digest"]:
-            raise HwnasError("it is not in this pack")
-        return provide(arch, settings)
-
-    profile(grid(ARCHS[1:4]), provide=other_models, output=path, options=options, note=told.append)
-    (missed,) = [line for line in told if "beside" in line]
-    assert ARCHS[0]["digest"][:12] in missed
-    assert "cannot be made here: it is not in this pack" in missed
-    companions = [record.latency.companion for record in read_profile(path).measured()]
-    assert companions == [None, None, *[ARCHS[1]["digest"]] * 2]
-
-
 def test_pages_are_a_setting_of_the_process_that_measures(tmp_path, options):
     from pathlib import Path
 
