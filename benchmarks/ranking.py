@@ -19,6 +19,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from training_runs import in_processes, recipe_of, trained_alone, trained_supernet
 
+import hwnas
 from hwnas.training.distributed import Ranks
 from hwnas.training.measure import accuracies
 from hwnas.training.prepare import space_for
@@ -41,6 +42,18 @@ def chosen(space, count: int) -> list:
     edges = np.linspace(low, high, count + 1)
     rng = np.random.default_rng(7)
     return [space.sample(1, rng, macs=(a, b))[0] for a, b in pairwise(edges)]
+
+
+def fixed_genes(texts: list[str], space) -> dict[str, int]:
+    fixed = {}
+    for text in texts:
+        gene, _, value = text.partition("=")
+        accepted = [str(choice) for choice in space.genes.get(gene, ())]
+        if value not in accepted:
+            known = accepted or space.genes
+            raise SystemExit(f"error: --fix {text}; accepted: {', '.join(known)}")
+        fixed[gene] = int(value)
+    return fixed
 
 
 def inherited(job: dict) -> dict:
@@ -115,7 +128,7 @@ def main() -> None:
         print(json.dumps(trained_alone(job["genes"], job["set"]) if alone else inherited(job)))
         return
     common = [*COMMON, f"schedule.epochs={options.epochs}", *options.set]
-    fixed = {gene: int(value) for gene, value in (text.split("=") for text in options.fix)}
+    fixed = fixed_genes(options.fix, hwnas.space(recipe_of(common).space.name))
     job = {"set": common, "architectures": options.architectures, "fixed": fixed}
     ((_, supernet),) = in_processes(__file__, [job], processes=1)
     print_inherited(supernet)

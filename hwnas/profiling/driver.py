@@ -148,8 +148,7 @@ def open_bench(
             "this machine cannot be measured now: " + "; ".join(state.reasons),
             "stop other work, or measure anyway with --force (the records are graded so)",
         )
-    with _bench(makers, options, state, versions, known=known, todo=todo) as bench:
-        bench.note = note
+    with _bench(makers, options, state, versions, known=known, todo=todo, note=note) as bench:
         yield bench, _header(device, versions, options)
 
 
@@ -172,6 +171,7 @@ def _bench(
     *,
     known: Profile | None,
     todo: Sequence[Job],
+    note: Callable[[str], None] | None,
 ) -> Iterator[Bench]:
     earlier = paces_of(known) if known else ()
     told_at = (*earlier, *options.paces) if options.at_pace else earlier
@@ -193,6 +193,7 @@ def _bench(
             expected=baselines((*earlier, *options.paces), state.privilege, versions),
             footprints=footprints if options.memory else None,
             companions=Companions(known, options.beside, versions, options.in_proportion),
+            note=note,
         )
 
 
