@@ -34,21 +34,20 @@ class Merge:
         self, sup: Tensor, sub: Tensor, scopes: Sequence[Sequence[Segment]], *, sub_factor: float
     ) -> None:
         """Replace `sup` by the merged gradient of `sup` and `sub_factor * sub`."""
-        if self.priority == "none":
-            sup.add_(sub, alpha=sub_factor)
-            return
-        dots = inner_products(sup, sub, scopes)
-        for scope, (dot, sup_square, sub_square) in zip(scopes, dots, strict=True):
-            keep, alpha = 1.0, sub_factor
-            if dot < 0 and self.priority == "subnets":
-                alpha += self._limited(-dot / max(sub_square, _TINY), sub_factor)
-            elif dot < 0:
-                keep += min(-dot * sub_factor / max(sup_square, _TINY), self.most)
-            for segment in scope:
-                part = sup[segment.entries]
-                if keep != 1.0:
-                    part.mul_(keep)
-                part.add_(sub[segment.entries], alpha=alpha)
+        conflicts = [] if self.priority == "none" else _conflicts(sup, sub, scopes)
+        if conflicts and self.priority == "supernet":
+            squares = inner_products(sup, sup, [scope for scope, _ in conflicts])
+            for (scope, dot), square in zip(conflicts, squares, strict=True):
+                coefficient = min(-dot * sub_factor / max(square, _TINY), self.most)
+                for segment in scope:
+                    sup[segment.entries].mul_(1.0 + coefficient)
+        sup.add_(sub, alpha=sub_factor)
+        if conflicts and self.priority == "subnets":
+            squares = inner_products(sub, sub, [scope for scope, _ in conflicts])
+            for (scope, dot), square in zip(conflicts, squares, strict=True):
+                coefficient = self._limited(-dot / max(square, _TINY), sub_factor)
+                for segment in scope:
+                    sup[segment.entries].add_(sub[segment.entries], alpha=coefficient)
 
     def _limited(self, coefficient: float, sub_factor: float) -> float:
         """Return the coefficient of the unscaled subnets' gradient under the limit."""
@@ -57,28 +56,25 @@ class Merge:
         return min(coefficient / sub_factor, self.most) * sub_factor
 
 
-def inner_products(
+def _conflicts(
     sup: Tensor, sub: Tensor, scopes: Sequence[Sequence[Segment]]
-) -> list[tuple[float, float, float]]:
-    """Return (sup . sub, sup . sup, sub . sub) for each scope, with one transfer from the device.
+) -> list[tuple[Sequence[Segment], float]]:
+    """Return the scopes in which the two point apart, and their inner products there."""
+    dots = inner_products(sup, sub, scopes)
+    return [(scope, dot) for scope, dot in zip(scopes, dots, strict=True) if dot < 0]
+
+
+def inner_products(a: Tensor, b: Tensor, scopes: Sequence[Sequence[Segment]]) -> list[float]:
+    """Return a . b for each scope, with one transfer from the device.
 
     One dot per tensor, added up in double precision: faster than foreach operators, and exact
     enough where gradients of very different size meet.
     """
-    dots = []
-    for scope in scopes:
-        for segment in scope:
-            s, u = sup[segment.entries], sub[segment.entries]
-            dots += [torch.dot(s, u), torch.dot(s, s), torch.dot(u, u)]
-    values = iter(torch.stack(dots).tolist())
-    rows = []
-    for scope in scopes:
-        row = [0.0, 0.0, 0.0]
-        for _segment in scope:
-            for column in range(3):
-                row[column] += next(values)
-        rows.append((row[0], row[1], row[2]))
-    return rows
+    dots = [
+        torch.dot(a[segment.entries], b[segment.entries]) for scope in scopes for segment in scope
+    ]
+    values = iter(torch.stack(dots).tolist()) if dots else iter(())
+    return [sum(next(values) for _segment in scope) for scope in scopes]
 
 
 def conflict_ratio(sup: Tensor, sub: Tensor, layers: Sequence[Sequence[Segment]]) -> float | None:
@@ -87,5 +83,7 @@ def conflict_ratio(sup: Tensor, sub: Tensor, layers: Sequence[Sequence[Segment]]
     Layers that one of the two did not touch have no cosine and are not counted; None without any,
     as where no subnet of the plan is the supernet.
     """
-    dots = [row for row in inner_products(sup, sub, layers) if row[1] > 0 and row[2] > 0]
-    return sum(dot < 0 for dot, _, _ in dots) / len(dots) if dots else None
+    pairs = ((sup, sub), (sup, sup), (sub, sub))
+    rows = zip(*(inner_products(a, b, layers) for a, b in pairs), strict=True)
+    dots = [dot for dot, sup_square, sub_square in rows if sup_square > 0 and sub_square > 0]
+    return sum(dot < 0 for dot in dots) / len(dots) if dots else None
