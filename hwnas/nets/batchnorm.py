@@ -3,10 +3,12 @@
 The stock kernels go through the rows of a channels_last map, one per pixel, in vectors of 16
 values, and lose up to three quarters of their time on what is left over in each row. Here pixels
 are taken together until their rows leave nothing over: the same memory, seen as fewer and wider
-rows, whose statistics are then pooled. Results differ from the stock ones by rounding; other maps
-go to the stock kernels. Figures: `docs/training-forms.md`.
+rows, whose statistics are then pooled. What is linear in a map goes by rows that are longer still,
+as their number costs time, too. Results differ from the stock ones by rounding; other maps go to
+the stock kernels. Figures: `docs/training-forms.md`.
 """
 
+from collections.abc import Sequence
 from math import gcd
 
 import torch
@@ -14,8 +16,10 @@ from torch import Tensor
 
 _aten = torch.ops.aten
 _VECTOR = 16
-_WORTHWHILE = 2**16  # values in a map; below, the few small operators more take longer
 _LONG_ROW = 512
+# Values in a map. Below the first, the few small operators more take longer; from the second on,
+# the stock kernel that normalises does so even where rows leave nothing over.
+_WORTHWHILE, _LARGE = 2**16, 2**20
 
 
 def batch_normed(
@@ -23,42 +27,42 @@ def batch_normed(
 ) -> tuple[Tensor, Tensor]:
     """Write the batch norm of x to `out`; return mean and inverse standard deviation."""
     pixels = _pixels_in_a_row(x)
-    if pixels == 1 or not _is_channels_last(out):
+    if (pixels == 1 and x.numel() < _LARGE) or not (
+        _is_channels_last(x) and _is_channels_last(out)
+    ):
         mean, inverse_std = x.new_empty(0), x.new_empty(0)
         _aten.native_batch_norm.out(
             x, weight, bias, None, None, True, 0.0, eps,
             out=out, save_mean=mean, save_invstd=inverse_std,
         )  # fmt: skip
         return mean, inverse_std
-    means, variances = (
-        statistic.view(pixels, -1)
-        for statistic in _aten.batch_norm_update_stats(_rows(x, pixels), None, None, 0.0)
-    )
-    mean = means.mean(0)
-    inverse_std = (variances.mean(0) + (means - mean).square().mean(0) + eps).rsqrt()
-    normed_by(x, weight, bias, mean, inverse_std, eps, out=out)
+    mean, inverse_std = batch_statistics(x, eps)
+    normed_by(x, weight, bias, mean, inverse_std, out=out)
     return mean, inverse_std
 
 
-def normed_by(  # noqa: PLR0917 - like the operator it stands for
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    inverse_std: Tensor,
-    eps: float,
-    *,
-    out: Tensor,
+def batch_statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return mean and inverse standard deviation of each channel."""
+    pixels = _pixels_in_a_row(x)
+    mean, variance = _aten.batch_norm_update_stats(_rows(x, pixels), None, None, 0.0)
+    if pixels > 1:
+        means, variances = mean.view(pixels, -1), variance.view(pixels, -1)
+        mean = means.mean(0)
+        variance = variances.mean(0) + (means - mean).square().mean(0)
+    return mean, (variance + eps).rsqrt()
+
+
+def normed_by(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, *, out: Tensor
 ) -> None:
     """Write x, normalised by these statistics, to `out`."""
-    pixels = _pixels_in_a_row(x) if _is_channels_last(out) else 1
-    variance = inverse_std.pow(-2) - eps
-    repeated = (v.repeat(pixels) for v in (weight, bias, mean, variance))
-    unused = x.new_empty(0)
-    _aten.native_batch_norm.out(
-        _rows(x, pixels), *repeated, False, 0.0, eps,
-        out=_rows(out, pixels), save_mean=unused, save_invstd=unused.clone(),
-    )  # fmt: skip
+    scale = weight * inverse_std
+    shift = torch.addcmul(bias, mean, scale, value=-1)
+    if _is_channels_last(x) and _is_channels_last(out):
+        (values, written), (scale, shift) = _long_rows((x, out), (scale, shift))
+        torch.addcmul(shift, values, scale, out=written)
+    else:
+        torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1), out=out)
 
 
 def batch_norm_gradients(  # noqa: PLR0917 - like the operator it stands for
@@ -70,29 +74,31 @@ def batch_norm_gradients(  # noqa: PLR0917 - like the operator it stands for
         return _aten.native_batch_norm_backward(  # type: ignore[no-any-return]
             grad, x, weight, None, None, mean, inverse_std, True, eps, [True, True, True]
         )
-    repeated = [v.repeat(pixels) for v in (weight, mean, inverse_std)]
+    repeated = torch.stack((mean, inverse_std)).repeat(1, pixels)
     _, *sums = _aten.native_batch_norm_backward(
-        _rows(grad, pixels), _rows(x, pixels), repeated[0], None, None, *repeated[1:], True, eps,
+        _rows(grad, pixels), _rows(x, pixels), None, None, None, *repeated, True, eps,
         [False, True, True],
     )  # fmt: skip
-    gweight, gbias = (total.view(pixels, -1).sum(0) for total in sums)
+    gweight, gbias = torch.stack(sums).view(2, pixels, -1).sum(1)
     count = x.numel() // x.shape[1]
     scale = weight * inverse_std
-    slope = -scale * inverse_std * gweight / count
-    shift = -scale * gbias / count - slope * mean
-    return _linear(grad, scale, x, slope, shift), gweight, gbias
+    slope = scale * inverse_std * (gweight / -count)
+    shift = torch.addcmul(scale * (gbias / -count), slope, mean, value=-1)
+    (grads, values), (scale, slope, shift) = _long_rows((grad, x), (scale, slope, shift))
+    gx = torch.addcmul(shift, values, slope).addcmul_(grads, scale)
+    return gx.as_strided(x.shape, x.stride()), gweight, gbias
 
 
-def _linear(grad: Tensor, scale: Tensor, x: Tensor, slope: Tensor, shift: Tensor) -> Tensor:
-    """Return grad * scale + x * slope + shift, by rows so long that their number costs little."""
-    channels, count = x.shape[1], x.numel() // x.shape[1]
-    pixels = _pixels_in_a_row(x)
+def _long_rows(
+    maps: Sequence[Tensor], factors: Sequence[Tensor]
+) -> tuple[list[Tensor], Sequence[Tensor]]:
+    """Return channels_last maps by rows so long that their number costs little, and factors so."""
+    channels, count = maps[0].shape[1], maps[0].numel() // maps[0].shape[1]
+    pixels = 1
     while pixels * channels < _LONG_ROW and count % (2 * pixels) == 0:
         pixels *= 2
-    grads, values = (t.permute(0, 2, 3, 1).view(-1, pixels * channels) for t in (grad, x))
-    scale, slope, shift = (v.repeat(pixels) for v in (scale, slope, shift))
-    gx = torch.addcmul(shift, values, slope).addcmul_(grads, scale)
-    return gx.as_strided(x.shape, x.stride())
+    rows = [one.permute(0, 2, 3, 1).view(-1, pixels * channels) for one in maps]
+    return rows, torch.stack(tuple(factors)).repeat(1, pixels).unbind()
 
 
 def _pixels_in_a_row(x: Tensor) -> int:

@@ -15,11 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hwnas.nets.batchnorm import batch_norm_gradients, batch_normed, normed_by
+from hwnas.nets.batchnorm import (
+    batch_norm_gradients,
+    batch_normed,
+    batch_statistics,
+    normed_by,
+)
 from hwnas.nets.kernels import convolution_backward, depthwise_weight_gradient
 from hwnas.nets.scratch import scratch
 
 _aten = torch.ops.aten
+# Values of a map; 16 MB.
+_PASSING = 2**22
 Gates = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -62,10 +69,21 @@ class _NormSiLUDepthwise(torch.autograd.Function):
         kernel: Tensor,
         stride: int,
     ) -> Tensor:
-        y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
+        pieces = _pieces(x)
+        if len(pieces) == 1:
+            y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
+            out = _depthwise(y, kernel, stride)
+        else:
+            mean, inverse_std = batch_statistics(x, eps)
+            side = [-(-length // stride) for length in x.shape[2:]]
+            shape = (len(x), len(kernel), *side)
+            out = torch.empty(shape, memory_format=torch.channels_last)
+            for piece in pieces:
+                y = _normed_again(x[piece], weight, bias, mean, inverse_std)
+                out[piece] = _depthwise(F.silu(y, inplace=True), kernel, stride)
         ctx.save_for_backward(x, weight, bias, mean, inverse_std, kernel)
         ctx.eps, ctx.stride = eps, stride
-        return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=len(kernel))
+        return out
 
     @staticmethod
     def backward(
@@ -73,23 +91,44 @@ class _NormSiLUDepthwise(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None, Tensor, None]:
         x, weight, bias, mean, inverse_std, kernel = ctx.saved_tensors
-        normed = _normed_again(x, weight, bias, mean, inverse_std, ctx.eps)
-        stride, width = ctx.stride, kernel.shape[-1]
-        if width == 5 and x.is_contiguous(memory_format=torch.channels_last):
-            grad = grad.contiguous(memory_format=torch.channels_last)
-            gkernel = depthwise_weight_gradient(normed, grad, stride, activate=True)
-            # The gradient with respect to a convolution's input does not depend on that input.
-            gy = convolution_backward(
-                grad, x, kernel, stride=stride, padding=(2, 2), wanted=(True, False)
-            )[0]
-        else:
-            gy, gkernel = convolution_backward(
-                grad, _silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
-                wanted=(True, True),
-            )  # fmt: skip
-        gy = _aten.silu_backward.grad_input(gy, normed, grad_input=normed)
+        pieces = _pieces(x)
+        gy, gkernel = None, torch.zeros_like(kernel)
+        for piece in pieces:
+            normed = _normed_again(x[piece], weight, bias, mean, inverse_std)
+            part, summand = _silu_depthwise_backward(grad[piece], normed, kernel, ctx.stride)
+            gkernel += summand
+            if len(pieces) > 1:
+                gy = torch.empty_like(x) if gy is None else gy
+                gy[piece] = part
+            else:
+                gy = part
+        assert gy is not None
         gx, gweight, gbias = batch_norm_gradients(gy, x, weight, mean, inverse_std, ctx.eps)
         return gx, gweight, gbias, None, gkernel, None
+
+
+def _depthwise(y: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    return F.conv2d(y, kernel, None, stride, kernel.shape[-1] // 2, groups=len(kernel))
+
+
+def _silu_depthwise_backward(
+    grad: Tensor, normed: Tensor, kernel: Tensor, stride: int
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of `normed`, in its memory, and of the kernel."""
+    width = kernel.shape[-1]
+    if width == 5 and normed.is_contiguous(memory_format=torch.channels_last):
+        grad = grad.contiguous(memory_format=torch.channels_last)
+        gkernel = depthwise_weight_gradient(normed, grad, stride, activate=True)
+        # The gradient with respect to a convolution's input does not depend on that input.
+        gy = convolution_backward(
+            grad, normed, kernel, stride=stride, padding=(2, 2), wanted=(True, False)
+        )[0]
+    else:
+        gy, gkernel = convolution_backward(
+            grad, _silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
+            wanted=(True, True),
+        )  # fmt: skip
+    return _aten.silu_backward.grad_input(gy, normed, grad_input=normed), gkernel
 
 
 class _NormSiLUProject(torch.autograd.Function):
@@ -126,7 +165,7 @@ class _NormSiLUProject(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, inverse_std, kernel, *gating = ctx.saved_tensors
-        normed = _normed_again(x, weight, bias, mean, inverse_std, ctx.eps)
+        normed = _normed_again(x, weight, bias, mean, inverse_std)
         y = _silu(normed)
         gates: tuple[Tensor | None, ...] = (None, None, None, None)
         if gating[0] is None:
@@ -193,13 +232,19 @@ def _norm_silu(
     return F.silu(y, inplace=True), mean, inverse_std
 
 
-def _normed_again(  # noqa: PLR0917 - like the operators it stands for
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
+def _normed_again(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse_std: Tensor
 ) -> Tensor:
     """Return the batch norm of x, in passing memory."""
     normed = scratch.like(x, "normed")
-    normed_by(x, weight, bias, mean, inverse_std, eps, out=normed)
+    normed_by(x, weight, bias, mean, inverse_std, out=normed)
     return normed
+
+
+def _pieces(x: Tensor) -> list[slice]:
+    """Return images that go together, so that passing memory holds a piece of a large map."""
+    images = max(1, _PASSING // (x.numel() // len(x)))
+    return [slice(first, first + images) for first in range(0, len(x), images)]
 
 
 def _silu(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hwnas.nets.kernels import scaled_products, trains_on_cpu
+from hwnas.nets.kernels import add_scaled, trains_on_cpu
 from hwnas.nets.mbconv import Axes, Depthwise, Pointwise
 from hwnas.nets.norms import JointNorm, TokenNorm
 from hwnas.nets.recompute import silu_pointwise
@@ -61,7 +61,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the attended map."""
         q, k, v = (self._split(part) for part in (self.q(x), self.k(x), self.local(self.v(x))))
-        scores = scaled_products(q, k)
+        scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(2, 3))
         scores += self._position_bias(isqrt(scores.shape[-1]))
         attention = self.after(self.before(scores).softmax(-1))
         joined = self._join(torch.matmul(attention, v), x.shape[-1])
@@ -182,4 +182,4 @@ class Transformer(nn.Module):
         branch = self.drop(branch)
         if scale is None:
             return x + branch
-        return torch.addcmul(x, branch, (scale * self.gain).view(1, -1, 1, 1))
+        return add_scaled(x, branch, scale, self.gain)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hwnas.nets.kernels import batch_norm, batch_norm_silu, depthwise
+from hwnas.nets.kernels import add_scaled, batch_norm, batch_norm_silu, depthwise
 from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project, silu_pointwise
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 
@@ -90,9 +90,11 @@ def random(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).requires_grad_()
 
 
-def assert_same(ours: torch.Tensor, stock: torch.Tensor, inputs: list[torch.Tensor]) -> None:
-    """The values are equal, and the gradients with respect to all inputs close."""
-    assert torch.equal(ours, stock)
+def assert_same(
+    ours: torch.Tensor, stock: torch.Tensor, inputs: list[torch.Tensor], *, rtol: float = 0.0
+) -> None:
+    """The values are equal, or to rounding, and the gradients with respect to all inputs close."""
+    torch.testing.assert_close(ours, stock, rtol=rtol, atol=rtol)
     seed = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1))
     for mine, theirs in zip(
         torch.autograd.grad(ours, inputs, seed),
@@ -117,6 +119,30 @@ def test_norm_silu_depthwise(
     y = F.silu(F.batch_norm(entered, None, None, weight, bias, True, 0.0, 1e-5))
     stock = F.conv2d(y, filters, None, stride, kernel // 2, groups=8)
     assert_same(ours, stock, [x, weight, bias, filters])
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_a_large_map_goes_in_pieces(
+    kernel: int, stride: int, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hwnas.nets.recompute._PASSING", 2 * 24 * 13 * 13)
+    x = channels_last(5, 24, 13, 13)  # two images, two, one
+    weight, bias, filters = random(24), random(24), random(24, 1, kernel, kernel)
+    entered = x.contiguous(memory_format=layout)
+    ours = norm_silu_depthwise(entered, weight, bias, 1e-5, filters, stride)
+    y = F.silu(F.batch_norm(entered, None, None, weight, bias, True, 0.0, 1e-5))
+    stock = F.conv2d(y, filters, None, stride, kernel // 2, groups=24)
+    assert_same(ours, stock, [x, weight, bias, filters], rtol=1e-5)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.5])
+@pytest.mark.parametrize("shape", [(6,), (1, 6)])
+def test_add_scaled(gain: float, shape: tuple[int, ...]) -> None:
+    x, branch, scale = channels_last(3, 6, 4, 4), channels_last(3, 6, 4, 4), random(*shape)
+    stock = x + branch * (scale * gain).view(1, -1, 1, 1)
+    assert_same(add_scaled(x, branch, scale, gain), stock, [x, branch, scale], rtol=1e-6)
 
 
 @pytest.mark.parametrize("gated", [False, True])
