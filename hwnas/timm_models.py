@@ -230,7 +230,8 @@ def _resolve_text(name: str, arch: str | Path, options: Mapping[str, Any]) -> _W
         return _Wanted(space=of, arch=found, folder=path)
     of = space(name, **options)
     if path.is_file():
-        return _Wanted(space=of, arch=of.arch_from_json(read_archs(path)[0], str(path)))
+        place, document = next(iter(read_archs(path).items()))
+        return _Wanted(space=of, arch=of.arch_from_json(document, place))
     ends = {"smallest": of.smallest, "largest": of.largest}
     if str(arch) not in ends:
         raise unknown_name("architecture", str(arch), ends, hint="or a subnet's folder, or a file")

@@ -27,6 +27,7 @@ def show_explanation(
     wanted: str,
     *,
     pack: Path | None,
+    archs: str | None,
     space: "Space | None",
     profile: Path,
     settings: "Settings",
@@ -42,7 +43,7 @@ def show_explanation(
     from hwnas.profiling.machine import device as this_device
 
     how = _how(settings)
-    source = _source(pack)
+    source = _source(pack, archs, space)
     arch = find_arch(wanted, source=source, space=space, profile=profile, run=run)
     made = source.provide(arch, how)
     assert isinstance(made, bytes)
@@ -69,31 +70,39 @@ def show_explanation(
 
 
 def _how(settings: "Settings") -> "How":
-    """Return the first of each setting; raises UsageError where nothing could be told."""
+    """Return the setting; raises UsageError for several, and where nothing could be told."""
     from hwnas.profiling.backends import backend
     from hwnas.profiling.backends.base import check_precision
     from hwnas.profiling.records import Settings as How
 
-    given = {"backend": (settings.backends[0], "onnxruntime"),
-             "pages": (settings.pages[0], "default")}  # fmt: skip
-    for option, (value, accepted) in given.items():
-        if value != accepted:
+    given = {"backend": (settings.backends, "onnxruntime"), "pages": (settings.pages, "default"),
+             "workers": (settings.workers, 1)}  # fmt: skip
+    for option, (values, accepted) in given.items():
+        value = ",".join(map(str, values))
+        if value != str(accepted):
             raise UsageError(f"--explain with --{option} {value}; accepted: {accepted}",
                              f"leave --{option} out")  # fmt: skip
+    several = {"threads": settings.threads, "batch": settings.batches,
+               "precision": settings.precisions or ()}  # fmt: skip
+    for option, found in several.items():
+        if len(found) > 1:
+            shown = ",".join(map(str, found))
+            raise UsageError(f"--explain with --{option} {shown}; accepted: one of them",
+                             f"--{option} {found[0]}")  # fmt: skip
     how = How(threads=settings.threads[0], batch=settings.batches[0],
               precision=(settings.precisions or ("fp32",))[0])  # fmt: skip
     check_precision(backend("onnxruntime"), how)
     return how
 
 
-def _source(pack: Path | None) -> "Source":
+def _source(pack: Path | None, archs: str | None, space: "Space | None") -> "Source":
+    from hwnas.cli.profile import named_source
     from hwnas.cli.verbs import require
     from hwnas.pipeline import measuring
 
-    if pack is not None:
-        return measuring.from_pack(pack)
-    require("profile --explain", ("onnx",))
-    return measuring.building()
+    if pack is None:
+        require("profile --explain", ("onnx",))
+    return named_source(pack, space, archs) or measuring.building()
 
 
 def find_arch(
@@ -128,11 +137,11 @@ def _only_one(path: Path, space: "Space | None") -> "ArchJson":
 
 
 def _measured(source: "Source", profile: Path) -> "list[tuple[str, Sequence[ArchJson]]]":
-    """Return the architectures of a pack, or else of a profile, with the name of the place."""
+    """Return the architectures that are named, or else of a profile, with the name of the place."""
     from hwnas.profiling.profiles import read_profile
 
     if source.archs or not profile.exists():
-        return [("the pack", source.archs)]
+        return [("those named", source.archs)]
     return [(str(profile), [record.arch for record in read_profile(profile).records.values()])]
 
 

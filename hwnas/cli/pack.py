@@ -48,7 +48,8 @@ def pack(
     check_precisions(precisions)
     run = run_to_measure(folder, named=bool(space_name or archs or old))
     space = chosen_space(space_name, run, classes=classes, channels=channels)
-    source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old)
+    source = chosen_source(None, space, archs, number=number, seed=seed, few=few, old=old,
+                           example="hwnas pack --space nano -n 20 -o nano.pack")  # fmt: skip
     start = time.perf_counter()
     line = ProgressLine(output)
     about = {"space": source.archs[0]["space"], "precisions": list(precisions)}

@@ -95,7 +95,7 @@ def profile(
     if explain is not None:
         from hwnas.cli.explain import show_explanation
 
-        show_explanation(output, explain, pack=pack, space=space, profile=target,
+        show_explanation(output, explain, pack=pack, archs=archs, space=space, profile=target,
                          settings=settings, run=run)  # fmt: skip
         return
     if active:
@@ -166,6 +166,9 @@ def chosen_space(
     return None
 
 
+MEASURE = "hwnas profile --space nano -n 20, or hwnas profile FILE.pack"
+
+
 def chosen_source(
     pack: Path | None,
     space: "Space | None",
@@ -175,8 +178,9 @@ def chosen_source(
     seed: int,
     few: int | None = None,
     old: tuple[Path, ...] = (),
+    example: str = MEASURE,
 ) -> "Source":
-    """Return the architectures that the options name."""
+    """Return the architectures that the options name, of which `example` is one way."""
     whole = pack or archs
     if whole and few is None:
         _refuse_number(f"{whole}, of which all is taken")
@@ -187,8 +191,8 @@ def chosen_source(
         return named
     if space is None:
         raise UsageError(
-            "nothing to measure is named; accepted: a pack, --space, --archs or --run",
-            "hwnas profile --space nano -n 20, or hwnas profile FILE.pack",
+            "no architectures are named; accepted: --space, --archs, --run, or a pack to measure",
+            example,
         )
     from hwnas.pipeline import measuring
 
@@ -202,7 +206,7 @@ def named_source(pack: Path | None, space: "Space | None", archs: str | None) ->
     if pack is not None and archs is not None:
         raise UsageError(f"both a pack ({pack}) and --archs ({archs})", "leave one out")
     if pack is not None:
-        return measuring.from_pack(pack)
+        return measuring.from_pack(pack, of=space)
     return None if archs is None else measuring.from_file(Path(archs), of=space)
 
 

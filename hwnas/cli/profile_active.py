@@ -31,11 +31,17 @@ def chosen_pool(
 ) -> "tuple[Space, Source]":
     """Return the space, and the architectures to choose among (none: the whole space)."""
     from hwnas.pipeline import measuring
+    from hwnas.predictors.predictor import LEAST_ROWS
 
     if few is not None:
         raise UsageError("both --few and --active", "leave one out")
     source = named_source(pack, space, archs)
     if source is not None:
+        if len(source.archs) < LEAST_ROWS:
+            raise UsageError(
+                f"--active with {len(source.archs)} architectures; a predictor needs {LEAST_ROWS}",
+                "leave --active out to measure all of them",
+            )
         return measuring.space_of_source(source), source
     if space is None:
         raise UsageError(

@@ -34,7 +34,7 @@ def measure(
     output: Output, source: "Source", *, settings: Settings, options: "Options", target: Path
 ) -> None:
     """Measure a source and print what was found."""
-    from hwnas.profiling.driver import profile as measure_all
+    from hwnas.profiling.driver import alone_on_device, check_failures, profile_alone
     from hwnas.profiling.profiles import read_profile
     from hwnas.profiling.summaries import groups
 
@@ -43,21 +43,23 @@ def measure(
     from hwnas.pipeline.measuring import plain_module
 
     watcher = Watcher(output)
-    outcome = measure_all(
-        jobs,
-        provide=source.provide,
-        provide_module=plain_module,
-        graphs=source.graphs,
-        output=target,
-        options=options,
-        progress=watcher,
-        note=watcher.note,
-    )
+    with alone_on_device(options):
+        outcome = profile_alone(
+            jobs,
+            provide=source.provide,
+            provide_module=plain_module,
+            graphs=source.graphs,
+            output=target,
+            options=options,
+            progress=watcher,
+            note=watcher.note,
+        )
     wanted = {job.key for job in jobs}
     found = [record for key, record in read_profile(target).records.items() if key in wanted]
     summary = groups(found)
     document = {"profile": str(target), **_counts(outcome), "groups": [*map(asdict, summary)]}
     output.result(document, _text(target, outcome, summary, level_known=bool(options.beside)))
+    check_failures(outcome.failed, len(jobs), target)
 
 
 def require_builders(source: "Source", backends: Iterable[str]) -> None:

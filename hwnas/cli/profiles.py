@@ -140,6 +140,7 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
         merged = merge_profiles(merged, added)
     told = merged if others else at_one_level(merged)
     changed = sum(told.records[key] is not record for key, record in merged.records.items())
+    _check_nothing_lost(out, files, told)
     write_profile(out, told)
     if changed:
         output.note(
@@ -158,6 +159,33 @@ def merge(output: Output, files: tuple[Path, ...], out: Path) -> None:
     )
 
 
+def _check_nothing_lost(out: Path, files: tuple[Path, ...], merged: "Profile") -> None:
+    """Raise UsageError where `out` is there and holds what the merged profile does not."""
+    from hwnas.profiling.profiles import read_profile
+
+    if not out.exists() or any(out.samefile(path) for path in files):
+        return
+    choose_another = "write another file: -o FILE"
+    if out.is_dir():
+        raise UsageError(f"{out}: is a folder", choose_another)
+    try:
+        there = read_profile(out)
+    except FormatError as error:
+        raise UsageError(f"{out}: exists and is no profile that can be read", choose_another) from (
+            error
+        )
+    only_there = len(there.records.keys() - merged.records.keys())
+    same_device = there.header.device.fingerprint == merged.header.device.fingerprint
+    if only_there or not same_device:
+        raise UsageError(
+            f"{out}: exists, and {only_there or len(there.records)} of its measurements would be "
+            "lost" + ("" if same_device else f"; it is a profile of {there.header.device.name!r}"),
+            f"merge it, too: hwnas profiles merge {' '.join(map(str, files))} {out} -o {out}"
+            if same_device
+            else choose_another,
+        )
+
+
 @profiles.command("check")
 @click.argument("files", type=FILE, nargs=-1, required=True)
 @verb_options
@@ -172,12 +200,25 @@ def check(output: Output, files: tuple[Path, ...]) -> None:
     if bad:
         raise GateError(
             f"{len(bad)} of {len(files)} profiles have problems: {', '.join(bad)}",
-            "hwnas profiles show FILE --all",
+            _what_helps([Path(path) for path in bad]),
         )
 
 
+def _what_helps(bad: list[Path]) -> str:
+    """Return the hint of the first that cannot be read, else how to look at the first."""
+    from hwnas.profiling.profiles import read_profile
+
+    for path in bad:
+        try:
+            read_profile(path)
+        except FormatError as error:
+            return error.hint
+    return f"hwnas profiles show {bad[0]} --all"
+
+
 def _problems(path: Path) -> list[str]:
-    from hwnas.profiling.profiles import check_profile, read_profile
+    from hwnas.profiling.checking import check_profile
+    from hwnas.profiling.profiles import read_profile
 
     try:
         return check_profile(read_profile(path))

@@ -146,11 +146,11 @@ def architecture(path: Path) -> Shown:
     """Return the genes of an architecture, and its costs where its space is known."""
     from hwnas.profiling.sampling import read_archs, space_of
 
-    (document, *more) = read_archs(path)
+    ((place, document), *more) = read_archs(path).items()
     if more:
         raise FormatError(f"{path}: holds {len(more) + 1} architectures")
-    of = space_of(document)
-    arch = of.arch_from_json(document, str(path))
+    of = space_of(document, place)
+    arch = of.arch_from_json(document, place)
     costs = of.cost([arch])
     numbers = {"macs": int(costs.macs[0]), "params": int(costs.params[0])}
     genes = " ".join(f"{name}={value}" for name, value in arch.items())

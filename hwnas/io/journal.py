@@ -56,7 +56,10 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a journal; a torn last line is dropped with a warning."""
+    """Return the records of a journal; a torn last line is dropped with a warning.
+
+    Raises FormatError for a line that is no record.
+    """
     path = Path(path)
     lines = path.read_bytes().split(b"\n")
     complete, torn = lines[:-1], lines[-1]
@@ -64,11 +67,22 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         warnings.warn(f"{path}: dropped a last line that was not written whole", stacklevel=2)
     records = []
     for number, line in enumerate(complete, start=1):
-        record = parse_json(line, f"{path}, line {number}")
+        origin = f"{path}, line {number}"
+        try:
+            record = parse_json(line, origin)
+        except FormatError as error:
+            raise FormatError(error.message, without_line(path, number)) from error
         if not isinstance(record, dict):
-            raise FormatError(f"{path}, line {number}: not a JSON object")
+            raise FormatError(f"{origin}: not a JSON object", without_line(path, number))
         records.append(record)
     return records
+
+
+def without_line(path: Path, number: int) -> str:
+    """Return the hint how to go on with the other lines of a journal, if they say enough."""
+    if number == 1:
+        return ""
+    return f"every line stands for itself; to do without this one: sed -i {number}d {path}"
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -62,9 +62,9 @@ def from_space(space: Space, n: int, *, seed: int = 0) -> Source:
 def from_file(path: Path, *, of: Space | None = None) -> Source:
     """Return the architectures in a file; `of` says what space they must be of."""
     documents = []
-    for place, document in enumerate(read_archs(path), start=1):
-        space = of or space_of(document)
-        arch = space.arch_from_json(document, f"{path}, architecture {place}")
+    for place, document in read_archs(path).items():
+        space = of or space_of(document, place)
+        arch = space.arch_from_json(document, place)
         documents.append(arch_document(space, arch))
     return building(documents)
 
@@ -103,9 +103,11 @@ def archs_of(source: Source, space: Space) -> list[Arch]:
     return [space.arch_from_json(document) for document in source.archs]
 
 
-def from_pack(path: Path) -> Source:
-    """Return what a pack holds."""
+def from_pack(path: Path, *, of: Space | None = None) -> Source:
+    """Return what a pack holds; `of` says what space it must be of."""
     pack = read_pack(path)
+    if of is not None:
+        _check_all_of(of, pack.archs(), path)
     there = tuple(dict.fromkeys(model.precision for model in pack.models))
     provider = PackProvider(pack)
     return Source(
@@ -114,6 +116,27 @@ def from_pack(path: Path) -> Source:
         graphs=Graphs(of=provider.graph),
         precisions=(*there, "bf16") if "fp32" in there else there,
         usual=there,
+    )
+
+
+def _check_all_of(space: Space, documents: Iterable[ArchJson], path: Path) -> None:
+    """Raise UsageError unless all architectures are of a space with its options."""
+    wanted = arch_document(space, space.smallest())
+    for document in documents:
+        if any(document.get(key) != wanted.get(key) for key in ("space", "options")):
+            raise UsageError(
+                f"{path}: holds models of {_described(document)}, not of {_described(wanted)}",
+                "leave --space, --classes, --channels and --run out, or pack that: hwnas pack",
+            )
+
+
+def _described(document: ArchJson) -> str:
+    options = document.get("options", {})
+    return " with ".join(
+        [
+            f"space {document.get('space')!r}",
+            *filter(None, [", ".join(f"{name}={value}" for name, value in options.items())]),
+        ]
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from hwnas.errors import unknown_name
+from hwnas.errors import UsageError, unknown_name
 from hwnas.profiling.records import ArchJson, Settings, network_of
 from hwnas.profiling.sampling import space_of
 from hwnas.spaces import Network
@@ -27,6 +27,11 @@ def check_precisions(precisions: Iterable[str]) -> None:
     """Raise UsageError for a precision that no model can be built in."""
     for precision in precisions:
         if precision not in BUILDERS:
+            if precision == "bf16":
+                raise UsageError(
+                    "no models are built in bf16; runtimes that have it make it from fp32",
+                    "--precision fp32, and --precision bf16 of hwnas profile",
+                )
             raise unknown_name("precision", precision, BUILDERS)
 
 

@@ -70,7 +70,8 @@ def _named(run: Run, space: Space, text: str) -> Arch:
                 f"{path}: holds {len(documents)} architectures; accepted: one",
                 "name one by its digest: --arch DIGEST",
             )
-        return space.arch_from_json(documents[0], str(path))
+        ((place, document),) = documents.items()
+        return space.arch_from_json(document, place)
     if not _DIGEST.fullmatch(text):
         raise UsageError(
             f"unknown architecture {text!r}; accepted: {_ACCEPTED}", "hwnas space sample --json"
@@ -95,7 +96,9 @@ def _known(run: Run, space: Space) -> Iterator[Arch]:
         yield from (arch_of(front, index) for index in range(len(front.choices)))
     yield from (entry.arch for entry in read_accuracies(run))
     for path in sorted((run.folder / SUBNETS_FOLDER).glob("*/arch.json")):
-        yield from (space.arch_from_json(document, str(path)) for document in read_archs(path))
+        yield from (
+            space.arch_from_json(document, place) for place, document in read_archs(path).items()
+        )
     for path in run.profiles:
         for record in read_profile(path).records.values():
             if record.arch.get("space") == space.name:

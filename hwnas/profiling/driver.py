@@ -141,6 +141,7 @@ def open_bench(
     device = machine.device(name=options.device_name)
     if known is not None:
         _check_device(known, device.fingerprint, "the profile to go on with")
+        _check_name(known, options.device_name)
     todo = jobs if todo is None else todo
     state = preflight(todo, options=options)
     if state.refusals and not options.force and todo:
@@ -158,7 +159,7 @@ def check_failures(failed: int, jobs: int, output: Path) -> None:
         raise HwnasError(
             f"{failed} of {jobs} measurements failed (accepted: a tenth); all are recorded "
             f"in {output} with their reasons",
-            f"hwnas profiles show {output}",
+            f"hwnas profiles show {output}; --retry-failures measures them again",
         )
 
 
@@ -255,6 +256,15 @@ def known_profile(output: Path, fingerprint: str) -> Profile | None:
     if known is not None:
         _check_device(known, fingerprint, str(output))
     return known
+
+
+def _check_name(known: Profile, name: str | None) -> None:
+    there = known.header.device.name
+    if name is not None and name != there:
+        raise HwnasError(
+            f"the profile to go on with calls this device {there!r}, not {name!r}",
+            "leave --device out, or choose another output file",
+        )
 
 
 def _check_device(known: Profile, fingerprint: str, what: str) -> None:

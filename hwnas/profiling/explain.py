@@ -6,6 +6,7 @@ is the real latency.
 """
 
 import json
+import re
 import statistics
 import time
 from collections import defaultdict
@@ -26,6 +27,7 @@ RUNTIME = "(runtime)"
 _WARMUP = 5
 _KERNEL = "_kernel_time"
 _HALVINGS = 40
+_CAST = re.compile(r"^Inserted(PrecisionFree)?Cast_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +103,8 @@ class _Blocks:
 
     def of(self, kernel: str) -> str:
         """Return the block of a kernel's name."""
+        # Where a type is not computed in, the runtime casts, and renames the outputs it casts to.
+        kernel = _CAST.sub("", kernel)
         output = kernel.removesuffix("_nchwc")
         if output in self._of_output:
             return self._of_output[output]

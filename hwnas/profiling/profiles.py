@@ -16,20 +16,19 @@ from numpy.typing import NDArray
 
 from hwnas.errors import AbsentError, FormatError, HwnasError
 from hwnas.io import Journal, Schema, canonical_json, read_journal, write_atomic
+from hwnas.io.journal import without_line
 from hwnas.profiling.records import (
-    GRADES,
     Header,
     Key,
     Record,
-    arch_digest,
     header_from,
     header_json,
     record_from,
     record_json,
 )
-from hwnas.profiling.statistics import trimmed
 
 SCHEMA = Schema(name="hwnas/profile", version=1)
+_HEADER_STARTS = b'{"created_at":'  # keys are written in their order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,22 +81,35 @@ def read_profile(path: Path) -> Profile:
     first = SCHEMA.check(lines[0], str(path))
     content = {name: value for name, value in first.items() if name not in ("schema", "version")}
     header = header_from(content, f"{path}, line 1")
-    records = [record_from(line, f"{path}, line {i}") for i, line in enumerate(lines[1:], start=2)]
+    records = [_record(line, path, number) for number, line in enumerate(lines[1:], start=2)]
     return Profile(header=header, records=_best_in_order(records))
+
+
+def _record(line: dict[str, Any], path: Path, number: int) -> Record:
+    try:
+        return record_from(line, f"{path}, line {number}")
+    except FormatError as error:
+        raise FormatError(error.message, without_line(path, number)) from error
 
 
 def profile_so_far(path: Path) -> Profile | None:
     """Return the profile in `path` to go on with, None if a session is yet to begin it.
 
-    A file that ends in its first line holds nothing.
+    A file that ends within our header holds nothing; any other content belongs to somebody.
     """
     try:
-        begun = b"\n" in Path(path).read_bytes()
+        content = Path(path).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unreadable(path, error) from error
-    return read_profile(path) if begun else None
+    if b"\n" in content:
+        return read_profile(path)
+    if content[: len(_HEADER_STARTS)] != _HEADER_STARTS[: len(content)]:
+        raise FormatError(
+            f"{path}: exists and is no profile; it is left as it is", "name another file: -o FILE"
+        )
+    return None
 
 
 def write_profile(path: Path, profile: Profile) -> None:
@@ -114,7 +126,7 @@ def rewrite_records(path: Path, change: Callable[[Record], Record]) -> None:
     """
     lines = _lines(path)
     for number, line in enumerate(lines[1:], start=1):
-        record = record_from(line, f"{path}, line {number + 1}")
+        record = _record(line, path, number + 1)
         changed = change(record)
         if changed is not record:
             lines[number] = record_json(changed)
@@ -207,29 +219,6 @@ def other_models(first: Mapping[Key, Record], second: Mapping[Key, Record]) -> l
     """Return the keys under which different models were measured; where it is known."""
     graphs = {key: (first[key].graph, second[key].graph) for key in first if key in second}
     return [key for key, (one, other) in graphs.items() if one and other and one != other]
-
-
-def check_profile(profile: Profile) -> list[str]:
-    """Return what looks wrong across a profile that was read, in words; empty when sound."""
-    problems = []
-    for record in profile.measured():
-        latency = record.latency
-        assert latency is not None
-        kept = trimmed(np.array(latency.samples_ms))
-        again = float(np.median(kept)) / latency.scale
-        name = f"{arch_digest(record.arch)[:12]} on {record.backend}"
-        if abs(again - latency.median_ms) > 1e-3 * latency.median_ms + 1e-4:
-            problems.append(
-                f"{name}: median_ms is {latency.median_ms}, its samples give {again:.5f}"
-            )
-        if len(kept) and float(np.median(kept)) == 0:
-            problems.append(f"{name}: takes no time at all")
-    graded_low = [record for record in profile.measured() if record.grade == GRADES[-1]]
-    if profile.measured() and len(graded_low) > len(profile.measured()) / 2:
-        problems.append(f"{len(graded_low)} of {len(profile.measured())} records have grade D")
-    if len(profile.failed()) > len(profile.records) / 10:
-        problems.append(f"{len(profile.failed())} of {len(profile.records)} measurements failed")
-    return problems
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -261,6 +261,14 @@ def _latency_problems(latency: Latency) -> list[str]:
         problems.append("latency.median_ms: lies outside the samples")
     if not 0 <= latency.kept_share <= 1:
         problems.append(f"latency.kept_share: is {latency.kept_share}, expected 0 to 1")
+    for name in ("scale", "memory_ms", "reference_ms", "reference_rest_ms"):
+        value = getattr(latency, name)
+        if value is not None and value <= 0:
+            problems.append(f"latency.{name}: is {value}, expected more than 0")
+    if latency.reference_drift is not None and latency.reference_drift <= -1:
+        problems.append(f"latency.reference_drift: is {latency.reference_drift}, expected over -1")
+    if latency.companion is not None and None in {latency.reference_ms, latency.reference_drift}:
+        problems.append("latency.companion: needs reference_ms and reference_drift")
     return problems
 
 

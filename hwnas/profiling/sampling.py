@@ -74,8 +74,8 @@ def _distinct(codes: Codes) -> Codes:
     return codes[np.sort(first)]
 
 
-def read_archs(path: Path) -> list[dict[str, Any]]:
-    """Return the architecture documents in a file, each once.
+def read_archs(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the architecture documents in a file, each once, by its place.
 
     One JSON document a line, or a list of them; an architecture, or an object that holds one as
     `arch`, as `hwnas space sample --json` prints them.
@@ -87,14 +87,15 @@ def read_archs(path: Path) -> list[dict[str, Any]]:
         raise UsageError(f"{path}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: cannot be read as text ({error})") from error
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
     for place, document in _documents(text, path):
         arch = document.get("arch", document) if isinstance(document, dict) else document
         space, genes = genes_of(arch, place)
-        found[json.dumps([space, genes], sort_keys=True)] = arch
+        network = [space, genes, arch.get("options")]
+        found[json.dumps(network, sort_keys=True)] = (place, arch)
     if not found:
         raise FormatError(f"{path}: holds no architectures")
-    return list(found.values())
+    return dict(found.values())
 
 
 def _documents(text: str, path: Path) -> list[tuple[str, Any]]:
@@ -119,9 +120,12 @@ def arch_document(space: Space, arch: Arch) -> dict[str, Any]:
     return {**document, "options": options} if options else document
 
 
-def space_of(document: ArchJson) -> Space:
+def space_of(document: ArchJson, origin: str = "architecture") -> Space:
     """Return the space of an architecture document, with the options that it states."""
     options = document.get("options", {})
     if not isinstance(options, dict):
-        raise FormatError(f"options of an architecture are {options!r}, expected an object")
-    return declared(str(document.get("space")), **options)
+        raise FormatError(f"{origin}: options are {options!r}, expected an object")
+    try:
+        return declared(str(document.get("space")), **options)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error.message}", error.hint) from error

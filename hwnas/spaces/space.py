@@ -172,7 +172,8 @@ class Space:
                 continue
             if gene not in genes:
                 raise UsageError(
-                    f"architecture of {self.name} lacks {gene}; accepted: {_listed(choices)}"
+                    f"architecture of {self.name} lacks {gene}; accepted: {_listed(choices)}",
+                    f"hwnas space show {self.name}",
                 )
             if not _is_among(genes[gene], choices):
                 raise UsageError(
@@ -194,7 +195,10 @@ class Space:
         name, genes = genes_of(document, origin)
         if name != self.name:
             raise UsageError(f"{origin}: is of space {name!r}, expected {self.name!r}")
-        return self.arch(genes)
+        try:
+            return self.arch(genes)
+        except UsageError as error:
+            raise UsageError(f"{origin}: {error.message}", error.hint) from error
 
     def smallest(self) -> Arch:
         """Return the architecture with the first value of every gene."""

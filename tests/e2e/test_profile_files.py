@@ -5,10 +5,10 @@ import json
 import pytest
 
 from hwnas.errors import FormatError, HwnasError
+from hwnas.profiling.checking import check_profile
 from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.profiles import (
     ProfileWriter,
-    check_profile,
     diff_profiles,
     merge_profiles,
     read_profile,
@@ -63,6 +63,33 @@ def test_files_that_are_no_profiles_are_refused(tmp_path):
         read_profile(tmp_path / "binary")
 
 
+@pytest.mark.parametrize("content", [b'{"mine": 1}', b"key", b"\xff\xfe\x00", b'{"created_by":'])
+def test_what_is_somebody_elses_stays(tmp_path, options, content):
+    (tmp_path / "mine").write_bytes(content)
+    with pytest.raises(FormatError, match="is no profile"):
+        profile(grid(ARCHS[:1]), provide=provide, output=tmp_path / "mine", options=options)
+    assert (tmp_path / "mine").read_bytes() == content
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.99])
+def test_a_session_that_ended_in_the_header_is_begun_again(measured, options, share):
+    header = measured.read_bytes().splitlines()[0]
+    measured.write_bytes(header[: int(share * len(header))])
+    profile(grid(ARCHS[:1]), provide=provide, output=measured, options=options)
+    assert len(read_profile(measured).measured()) == 1
+
+
+def test_a_line_that_is_none_can_be_taken_out(measured):
+    whole = read_profile(measured)
+    lines = measured.read_text().splitlines()
+    measured.write_text("\n".join([*lines[:2], "what?", *lines[2:]]) + "\n")
+    with pytest.raises(FormatError, match="line 3") as raised:
+        read_profile(measured)
+    assert raised.value.hint.endswith(f"sed -i 3d {measured}")
+    measured.write_text("\n".join(lines) + "\n")
+    assert read_profile(measured) == whole
+
+
 def test_another_devices_profile_is_not_continued(measured, options):
     edit(measured, 0, lambda d: d["device"].update(fingerprint="other", name="pi"))
     with pytest.raises(HwnasError, match="'pi'"):
@@ -82,6 +109,28 @@ def test_tampered_medians_are_noticed(measured):
     assert not [line for line in check_profile(read_profile(measured)) if "samples" in line]
     edit(measured, 1, change)
     assert [line for line in check_profile(read_profile(measured)) if "samples" in line]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["latency"].update(p90_ms=1e-4), "p90_ms is 0.0001"),
+        (lambda d: d["latency"].update(p99_ms=1e9), "p99_ms is 1000000000.0"),
+        (lambda d: d.update(throughput_per_s=-5.0), "throughput_per_s is -5.0"),
+        (lambda d: d.update(throughput_per_s=2 * d["throughput_per_s"]), "throughput_per_s"),
+        (lambda d: d.update(memory={"peak_mb": -1.0, "before_mb": 10.0}), "peak_mb is -1.0"),
+        (lambda d: d["arch"].pop("genes"), "has no genes"),
+        (lambda d: d["arch"].update(space="nano"), "nano"),
+    ],
+)
+def test_what_contradicts_itself_is_noticed(measured, change, words):
+    edit(measured, 1, change)
+    assert any(words in line for line in check_profile(read_profile(measured)))
+
+
+def test_a_profile_without_measurements_is_not_sound(measured):
+    measured.write_text(measured.read_text().splitlines(keepends=True)[0])
+    assert check_profile(read_profile(measured)) == ["holds no measurements"]
 
 
 def test_profiles_are_compared_by_architecture(measured, tmp_path):

@@ -11,11 +11,11 @@ import pytest
 
 from hwnas.errors import HwnasError, UnreliableError, UsageError
 from hwnas.profiling.backends import BuildCall
+from hwnas.profiling.checking import check_profile
 from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import (
-    check_profile,
     read_profile,
     write_profile,
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hwnas.profiling.checking import check_profile
 from hwnas.profiling.machine import slug
-from hwnas.profiling.profiles import check_profile, read_profile, write_profile
+from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.profiling.records import arch_digest
 from hwnas.profiling.sampling import arch_document, covering, space_of
 from hwnas.profiling.summaries import groups

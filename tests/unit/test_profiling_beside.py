@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hwnas.profiling.beside import Companion, measure_beside
+from hwnas.profiling.checking import check_profile
 from hwnas.profiling.clocks import Clocks
 from hwnas.profiling.companions import Companions, at_one_level, levels_of, tell_anew, told_at
 from hwnas.profiling.grading import grade
@@ -17,7 +18,6 @@ from hwnas.profiling.profiles import (
     Profile,
     ProfileWriter,
     best_records,
-    check_profile,
     merge_profiles,
 )
 from hwnas.profiling.records import (

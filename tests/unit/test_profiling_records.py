@@ -75,6 +75,13 @@ def broken(**changes):
         (broken(latency={**record_json(record())["latency"], "median_ms": 2.0}), "p99"),
         (broken(latency={**record_json(record())["latency"], "clock": "sundial"}), "clock"),
         (broken(latency={**record_json(record())["latency"], "kept_share": 2.0}), "kept_share"),
+        (broken(latency={**record_json(record())["latency"], "scale": 0.0}), "median_ms"),
+        (broken(latency={**record_json(record())["latency"], "reference_ms": 0.0}), "reference_ms"),
+        (
+            broken(latency={**record_json(record())["latency"], "reference_rest_ms": -1.0}),
+            "reference_rest_ms",
+        ),
+        (broken(latency={**record_json(record())["latency"], "companion": "a"}), "companion"),
     ],
 )
 def test_bad_records_are_refused_in_one_line(document, place):
