@@ -17,11 +17,12 @@ import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import Schema, read_json, write_atomic, write_json
+from hwnas.pipeline.alone import LOCK_FILE, alone_in
 from hwnas.pipeline.config import Recipe, read_recipe, to_toml
 from hwnas.pipeline.origins import digest_in
 from hwnas.pipeline.rundir import RUN_FILE
 from hwnas.pipeline.sealing import CONFIG_FILE, Evidence, Origin, Subnet, check_fits, seal
-from hwnas.pipeline.training_run import STATE_FOLDER, StateKeeper, device_of
+from hwnas.pipeline.training_run import EVENTS_FILE, STATE_FOLDER, StateKeeper, device_of
 from hwnas.spaces import Arch, Space
 from hwnas.spaces.restrict import restricted
 from hwnas.supernet import Supernet, load_subnet, read_arch, read_card
@@ -33,6 +34,7 @@ from hwnas.training.prepare import prepare
 
 TRAINING_SCHEMA = Schema(name="hwnas/subnet-training", version=1)
 TRAINING_FILE = "training.json"
+_BEGINNINGS = {TRAINING_FILE, CONFIG_FILE, EVENTS_FILE, LOCK_FILE}
 FINETUNED, SCRATCH = "fine-tuned", "from scratch"
 # Of the learning rate and the epochs of the recipe that trained the supernet.
 _RATE_SHARE, _EPOCHS_SHARE = 0.2, 0.25
@@ -140,15 +142,17 @@ def finetune(
             watching.note(remark)
         single = _supernet_of_one(space, arch, recipe, None if from_scratch else subnet)
         check_fits(single, data)
-        _begin(out, recipe, binds, here)
-        training = prepare(recipe, data, single, device=device, ranks=here)
-        keeper = StateKeeper(out, leads=here.leads, mirror=_unseen)
-        with closing(keeper):
-            watch = watching.watch if here.leads else _unseen
-            train(training, keeper, watch=watch, stop=watching.stop)
-        if not here.leads:
-            return None
-        return Subnet(folder=out, card=_finish(out, training, recipe, base, binds))
+        if here.leads:
+            _check_free(out, binds)
+        with alone_in(out, leads=here.leads, note=watching.note):
+            training = prepare(recipe, data, single, device=device, ranks=here)
+            _begin(out, recipe, binds, here)
+            with closing(StateKeeper(out, leads=here.leads, mirror=_unseen)) as keeper:
+                watch = watching.watch if here.leads else _unseen
+                train(training, keeper, watch=watch, stop=watching.stop)
+            if not here.leads:
+                return None
+            return Subnet(folder=out, card=_finish(out, training, recipe, base, binds))
 
 
 def _supernet_of_one(space: Space, arch: Arch, recipe: Recipe, source: Path | None) -> Supernet:
@@ -166,23 +170,35 @@ def _supernet_of_one(space: Space, arch: Arch, recipe: Recipe, source: Path | No
 
 def _begin(out: Path, recipe: Recipe, binds: Mapping[str, Any], here: Ranks) -> None:
     if here.leads:
-        path = out / TRAINING_FILE
-        if path.is_file():
-            there = read_json(path, TRAINING_SCHEMA)
-            differing = [name for name, value in binds.items() if there.get(name) != value]
-            if differing:
-                raise UsageError(
-                    f"{out}: holds a training that differs in {', '.join(differing)}",
-                    "choose another folder with --out",
-                )
-        elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UsageError(
-                f"{out}: is neither empty nor a training that was interrupted",
-                "choose another folder with --out",
-            )
-        write_json(path, TRAINING_SCHEMA, dict(binds))
+        _check_free(out, binds)
+        if not (out / STATE_FOLDER).exists():
+            (out / EVENTS_FILE).unlink(missing_ok=True)  # perhaps of another recipe
+        write_json(out / TRAINING_FILE, TRAINING_SCHEMA, dict(binds))
         write_atomic(out / CONFIG_FILE, to_toml(recipe, folder=out))
     here.wait()
+
+
+def _check_free(out: Path, binds: Mapping[str, Any]) -> None:
+    """Raise UsageError where a folder holds anything else than this training.
+
+    Another one that came to nothing yet is begun anew.
+    """
+    path = out / TRAINING_FILE
+    if path.is_file():
+        there = read_json(path, TRAINING_SCHEMA)
+        differing = [name for name, value in binds.items() if there.get(name) != value]
+        if differing and not {path.name for path in out.iterdir()} <= _BEGINNINGS:
+            raise UsageError(
+                f"{out}: holds a training that differs in {', '.join(differing)}",
+                "choose another folder with --out",
+            )
+    elif out.exists() and not (
+        out.is_dir() and all(path.name == LOCK_FILE for path in out.iterdir())
+    ):
+        raise UsageError(
+            f"{out}: is neither empty nor a training that was interrupted",
+            "choose another folder with --out",
+        )
 
 
 def _finished(out: Path, binds: Mapping[str, Any]) -> Card | None:

@@ -23,6 +23,7 @@ from hwnas.errors import FormatError, UsageError
 from hwnas.export.foreign import foreign_bytes
 from hwnas.io import Schema, digest, read_json, read_tensors, write_atomic, write_json
 from hwnas.io.tensors import write_tensors
+from hwnas.pipeline.alone import alone_in
 from hwnas.pipeline.config import Recipe, read_recipe, to_toml
 from hwnas.pipeline.finetuning import SILENT, Watching
 from hwnas.pipeline.known_networks import (
@@ -176,19 +177,20 @@ def _train(
     if recipe.process.threads is not None:
         torch.set_num_threads(recipe.process.threads)
     built = build(network.entry, images, seed=recipe.process.seed)
-    if not (folder / STATE_FOLDER).exists():
-        watching.note(f"{network.entry}: trying out whether it can be exported")
-        foreign_bytes(for_inference(deepcopy(built)), shape=images.shape, batch=1)
-        write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
-    lone = LoneNetwork(
-        built,
-        name=network.entry,
-        options={"classes": images.classes, "channels": images.channels},
-    )
-    training = prepare(recipe, data, lone, device=device_of(recipe), ranks=Ranks())
-    with closing(StateKeeper(folder, leads=True, mirror=_unseen)) as keeper:
-        train(training, keeper, watch=watching.watch, stop=watching.stop)
-    _finish(folder, training, network, binds)
+    with alone_in(folder, leads=True, note=watching.note):
+        if not (folder / STATE_FOLDER).exists():
+            watching.note(f"{network.entry}: trying out whether it can be exported")
+            foreign_bytes(for_inference(deepcopy(built)), shape=images.shape, batch=1)
+            write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
+        lone = LoneNetwork(
+            built,
+            name=network.entry,
+            options={"classes": images.classes, "channels": images.channels},
+        )
+        training = prepare(recipe, data, lone, device=device_of(recipe), ranks=Ranks())
+        with closing(StateKeeper(folder, leads=True, mirror=_unseen)) as keeper:
+            train(training, keeper, watch=watching.watch, stop=watching.stop)
+        _finish(folder, training, network, binds)
 
 
 def _finish(folder: Path, training: Training, network: Known, binds: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from hwnas.errors import UsageError
 from hwnas.io import digest
 from hwnas.io.paths import seen_from, typed
 from hwnas.pipeline.config import DeploySettings, read_recipe
-from hwnas.pipeline.rundir import RUN_FILE, open_run
+from hwnas.pipeline.rundir import RUN_FILE, has_weights, open_run
 from hwnas.training.recipe import Recipe
 
 CONFIG_FILE = "config.toml"
@@ -49,10 +49,11 @@ def _comparable(recipe: Recipe) -> dict[str, Any]:
 def origin_in(folder: Path, recipe: Recipe, *, start: str | None = None) -> Mapping[str, Any]:
     """Return the origin of a run of this recipe in a folder, new or begun earlier.
 
-    `start`: where its weights come from. Raises UsageError if another run is there.
+    `start`: where its weights come from. Raises UsageError if another run is there, unless that
+    has no weights yet: what was begun with a mistake is begun anew without it.
     """
     origin: Mapping[str, Any] = {"recipe": digest(binding(recipe)), "start": start or ""}
-    if not (folder / RUN_FILE).exists():
+    if not ((folder / RUN_FILE).exists() and has_weights(folder)):
         return origin
     there = open_run(folder).origin
     if there == origin:

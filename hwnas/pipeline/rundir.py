@@ -25,6 +25,7 @@ from hwnas.io import (
     write_tensors,
 )
 from hwnas.io.paths import typed
+from hwnas.pipeline.alone import LOCK_FILE
 from hwnas.spaces import Space, space
 
 if TYPE_CHECKING:
@@ -72,11 +73,12 @@ def profiles_in(folder: Path) -> list[Path]:
 def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
     """Return the run of this space and origin in `folder`, begun now or earlier.
 
-    The folder must be new, empty, or hold a run with the same space and origin.
+    The folder must be new, empty, or hold a run with the same space and origin, or one that has
+    no weights yet, which is begun anew.
     """
-    folder = Path(folder)
+    check_may_hold(folder, of=of, origin=origin)
     run = Run(
-        folder=folder,
+        folder=Path(folder),
         status="started",
         space=of.name,
         options=dict(of.options),
@@ -84,20 +86,31 @@ def create_run(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Run:
         versions=recorded_versions(),
         host={"system": platform.system(), "machine": platform.machine()},
     )
+    _write(run)
+    return run
+
+
+def check_may_hold(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> None:
+    """Raise UsageError unless a run of this space and origin can be begun or is in `folder`."""
+    folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file, a run needs a folder")
     if (folder / RUN_FILE).exists():
         there = open_run(folder)
-        if (there.space, there.options, there.origin) != (run.space, run.options, run.origin):
+        same = (there.space, there.options, there.origin) == (of.name, dict(of.options), origin)
+        if not same and has_weights(folder):
             raise UsageError(
                 f"{folder}: holds another run ({_described(there)})", "choose another folder"
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
         raise UsageError(
             f"{folder}: is neither empty nor a run folder", "choose a folder that does not exist"
         )
-    _write(run)
-    return run
+
+
+def has_weights(folder: Path) -> bool:
+    """Return whether the run in a folder has a supernet: its training came to a checkpoint."""
+    return (folder / SUPERNET_FOLDER / LATEST_FILE).exists()
 
 
 def open_run(folder: Path | str) -> Run:

@@ -22,14 +22,17 @@ from hwnas.io import (
     write_tensors,
 )
 from hwnas.io.canonical import canonical_json, parse_json
+from hwnas.pipeline.alone import alone_in
 from hwnas.pipeline.config import to_toml
 from hwnas.pipeline.origins import CONFIG_FILE, origin_in
 from hwnas.pipeline.rundir import (
     STEP_FILE,
     SUPERNET_FOLDER,
     Run,
+    check_may_hold,
     complete_run,
     create_run,
+    has_weights,
     load_supernet,
     open_run,
     save_supernet,
@@ -167,28 +170,36 @@ def train_run(
         for remark in data.notes if here.leads else ():
             note(remark)
         of = space_for(recipe, data)
-        run = _open(folder, recipe, of, start, here)
-        supernet, carried = _supernet(run, recipe, of, start)
-        for remark in carried.remarks if here.leads else ():
-            note(remark)
-        training = prepare(recipe, data, supernet, device=device, ranks=here)
-        keeper = RunKeeper(run, leads=here.leads, mirror=_mirror(run, recipe, here))
-        with closing(keeper):
-            train(training, keeper, watch=watch if here.leads else _unseen, stop=stop)
-        return complete_run(run) if here.leads else None
+        if here.leads:
+            check_may_hold(folder, of=of, origin=origin_in(folder, recipe, start=start))
+        with alone_in(folder, leads=here.leads, note=note):
+            # What cannot be prepared leaves nothing behind that a corrected command would meet.
+            supernet, carried = _supernet(folder, recipe, of, start)
+            training = prepare(recipe, data, supernet, device=device, ranks=here)
+            for remark in carried.remarks if here.leads else ():
+                note(remark)
+            run = _open(folder, recipe, of, start, here)
+            keeper = RunKeeper(run, leads=here.leads, mirror=_mirror(run, recipe, here))
+            with closing(keeper):
+                train(training, keeper, watch=watch if here.leads else _unseen, stop=stop)
+            return complete_run(run) if here.leads else None
 
 
 def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
     if here.leads:
+        if not has_weights(folder):
+            (folder / EVENTS_FILE).unlink(missing_ok=True)  # perhaps of another recipe
         run = create_run(folder, of=of, origin=origin_in(folder, recipe, start=start))
         write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
     here.wait()
     return run if here.leads else open_run(folder)
 
 
-def _supernet(run: Run, recipe: Recipe, of: Space, start: str | None) -> tuple[Supernet, Carried]:
+def _supernet(
+    folder: Path, recipe: Recipe, of: Space, start: str | None
+) -> tuple[Supernet, Carried]:
     supernet = Supernet(of, seed=recipe.process.seed)
-    if start is None or (run.folder / STATE_FOLDER / "LATEST").exists():
+    if start is None or (folder / STATE_FOLDER / "LATEST").exists():
         return supernet, Carried()
     return supernet, start_from(supernet, _source(start))
 

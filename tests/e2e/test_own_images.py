@@ -15,10 +15,11 @@ from hwnas.export.validate_accuracy import open_examples
 from hwnas.pipeline.config import read_recipe, to_toml
 from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.origins import origin_in
-from hwnas.pipeline.rundir import create_run, open_run
+from hwnas.pipeline.rundir import create_run, open_run, save_supernet
 from hwnas.profiling.locks import device_lock
 from hwnas.profiling.machine import device
 from hwnas.spaces import space
+from hwnas.supernet import Supernet
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +99,7 @@ def test_another_run_is_told_before_anything_is_timed(tmp_path: Path) -> None:
     recipe = read_recipe("own-images", [f"data.path={tmp_path / 'images'}"])
     create_run(run, of=of, origin=origin_in(run, recipe))
     (run / "config.toml").write_text(to_toml(recipe, folder=run))
+    save_supernet(open_run(run), Supernet(of), step=0)
     assert origin_in(run, recipe) == open_run(run).origin
     done = planned(tmp_path, "--set", "schedule.epochs=3")
     assert (done.returncode, done.stdout) == (2, "")

@@ -43,7 +43,16 @@ def test_a_run_that_was_begun_goes_on(run: Run) -> None:
     assert again == run
 
 
+def test_another_run_without_weights_is_begun_anew(run: Run) -> None:
+    (run.folder / "profiles").mkdir()
+    other = create_run(run.folder, of=space("nano", classes=4), origin={"recipe": "other"})
+    assert open_run(run.folder) == other
+    assert (other.options["classes"], other.origin) == (4, {"recipe": "other"})
+    assert (run.folder / "profiles").is_dir()
+
+
 def test_another_run_is_not_written_over(run: Run) -> None:
+    save_supernet(run, Supernet(space_of(run)), step=0)
     with pytest.raises(UsageError, match="holds another run"):
         create_run(run.folder, of=space("nano", classes=4), origin=ORIGIN)
 

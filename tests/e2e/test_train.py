@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hwnas.io import read_journal
+from hwnas.io import lockfile, read_journal
 from hwnas.pipeline.config import read_recipe, recipe_names, to_toml
 from hwnas.pipeline.rundir import load_supernet, open_run
 
@@ -212,6 +212,33 @@ def test_mistakes_are_explained_in_one_line(tmp_path: Path, arguments, message: 
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_was_begun_with_a_mistake_is_begun_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    wrong = run(*command(folder, "--set", "optimiser.lr=1e30", "--set", "optimiser.clip_norm=1e30"))
+    assert wrong.returncode == 1
+    assert not (folder / "supernet" / "LATEST").exists()
+    right = run(*command(folder, "--set", "schedule.epochs=0.4", "--quiet"))
+    assert right.returncode == 0, right.stderr
+    assert "lr = 0.005" in (folder / "config.toml").read_text()
+    assert next(event["step"] for event in log(folder) if event["kind"] == "step") == 0
+
+
+def test_a_second_training_in_the_same_folder_is_refused(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    with lockfile.held(folder / ".lock"):
+        done = run(*command(folder, "--set", "optimiser.average_decay=0.9"))
+    assert done.returncode == 1, done.stderr
+    assert f"is being trained by another process ({os.getpid()})" in done.stderr
+    assert read_journal(folder / "events.jsonl") == read_journal(uninterrupted / "events.jsonl")
+    again = run(*command(folder, "--set", "optimiser.average_decay=0.9"))  # held by nobody
+    assert again.returncode == 0, again.stderr
+    assert not (folder / ".lock").exists()
 
 
 def test_a_non_finite_loss_stops_with_step_and_checkpoint(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hwnas.errors import HwnasError, UnreliableError
+from hwnas.io import lockfile
 from hwnas.profiling import locks
 from hwnas.profiling.locks import FOLDER_VARIABLE, device_lock
 
@@ -169,7 +170,7 @@ def test_without_a_common_folder_there_is_a_place_of_the_user(
 
 @pytest.mark.usefixtures("shared")
 def test_systems_without_flock_have_a_lock_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "_held", locks._held_without_flock)
+    monkeypatch.setattr(lockfile, "held", lockfile.held_without_flock)
     told = pytest.raises(UnreliableError, match=f"process {os.getpid()}")
     with device_lock("f"), told, device_lock("f"):
         pass
