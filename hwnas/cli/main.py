@@ -122,8 +122,7 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as request:
         return request.exit_code
     except (KeyboardInterrupt, click.Abort):
-        _say("interrupted; the same command goes on from what is on disk", "")
-        return EXIT_INTERRUPTED
+        return _interrupted()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return UsageError.exit_code
@@ -136,7 +135,20 @@ def _run(arguments: list[str]) -> int:
     return EXIT_OK
 
 
+def _interrupted() -> int:
+    _say("interrupted; the same command goes on from what is on disk", "")
+    return EXIT_INTERRUPTED
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _unexpected(error: Exception, *, debug: bool) -> int:
+    if _was_interrupted(error):  # some libraries turn an interrupt into an error of theirs
+        return _interrupted()
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         return _explain(_refused(error), debug=debug)
     _traceback()

@@ -184,6 +184,8 @@ def init(output: Output, name: str, lists: bool, out: Path | None) -> None:
     if out is None:
         output.result({"recipe": name, "text": text}, text.rstrip("\n"))
         return
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder", f"--out {typed(out / f'{name}.toml')}")
     if out.exists():
         raise UsageError(
             f"{out} exists", f"go on with it: hwnas run {typed(out)}; or another --out"

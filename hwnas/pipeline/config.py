@@ -13,8 +13,9 @@ from hwnas.errors import AbsentError, FormatError, UsageError
 from hwnas.io.paths import resolved, seen_from, typed
 from hwnas.io.units import SHARE, parse
 from hwnas.pipeline.shipped import recipe_names, recipe_text
-from hwnas.training.recipe import Count, Settings
+from hwnas.training.recipe import Count
 from hwnas.training.recipe import Recipe as TrainingRecipe
+from hwnas.training.settings import Settings
 
 __all__ = [
     "DeploySettings",
@@ -100,14 +101,19 @@ def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
         )
     if path.suffix == ".toml" or path.exists():
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")  # Windows' editors begin files with a mark
         except FileNotFoundError as error:
             raise AbsentError(
                 f"{path}: no such recipe",
                 f"hwnas init own-images --out {typed(path)} writes one (hwnas init --list: others)",
             ) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise FormatError(f"{path}: cannot be read ({error})") from error
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"{path}: byte {error.start} is not UTF-8; accepted: a recipe as UTF-8 text",
+                f"if it is Latin-1: iconv -f latin1 -t utf-8 {typed(path)} > utf8.toml",
+            ) from error
     else:
         text = recipe_text(source)
     try:
@@ -168,7 +174,7 @@ def _resolve_path(document: dict[str, Any], folder: Path) -> None:
     """Let `data.path` of a document that lies in `folder` be relative to this folder instead."""
     data = document.get("data")
     given = data.get("path") if isinstance(data, dict) else None
-    if isinstance(given, str):
+    if isinstance(given, str) and given:
         document["data"]["path"] = resolved(given, folder)
 
 
@@ -214,7 +220,9 @@ def _explained(error: ValidationError, source: str) -> UsageError:
     message = first["msg"].removeprefix("Input should be ").replace("a valid tuple", "a list")
     if first["type"] == "model_type":
         message = f"a section, of which --set {name}.KEY=VALUE sets a key"
-    return UsageError(f"{source}: {name} is {first['input']!r}; accepted: {message}", _HINT)
+    given = first["input"]
+    shown = _value(given) if isinstance(given, bool) else repr(given)
+    return UsageError(f"{source}: {name} is {shown}; accepted: {message}", _HINT)
 
 
 def _keys(path: Sequence[str]) -> list[str]:

@@ -218,9 +218,8 @@ def _source(start: str) -> Supernet:
     except FormatError as error:
         raise type(error)(
             error.message,
-            error.hint
-            or "accepted: a run folder, RUN/supernet/step-N.safetensors in its run, or "
-            "a checkpoint of the released NASViT",
+            "accepted: a run folder, RUN/supernet/step-N.safetensors in its run, or a checkpoint "
+            "of the released NASViT" + (f"; {error.hint}" if error.hint else ""),
         ) from error
 
 

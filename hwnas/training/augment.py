@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hwnas.errors import UsageError, unknown_name
 from hwnas.training.draws import number, seeded_globals
+from hwnas.training.settings import Settings
 from hwnas.training.vision import import_timm
 
 if TYPE_CHECKING:
@@ -59,10 +60,8 @@ AUGMENTATIONS: Mapping[str, dict[str, Any]] = MappingProxyType(
 )
 
 
-class Augmentation(BaseModel):
+class Augmentation(Settings):
     """What is done to training images; the name fills every field that is not given."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = "weak"
     policy: str = Field(

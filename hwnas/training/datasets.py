@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.io.preprocessing import in_mode
+from hwnas.training.settings import Settings
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -31,10 +33,8 @@ Brightness = Annotated[float, Field(ge=0, le=1)]
 Progress = Callable[[str, int, int], None]
 
 
-class DataSettings(BaseModel):
+class DataSettings(Settings):
     """Which images, how they are parted, and how they enter the network."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str | None = Field(
         default=None, description="digits, fashion-mnist, cifar10, or timm's name"
@@ -69,6 +69,13 @@ class DataSettings(BaseModel):
     download: bool = True
     train_split: str = Field(default="train", description="of timm's data sets")
     test_split: str | None = Field(default=None, description="of timm's data sets")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _named(cls, path: Any) -> Any:  # noqa: ANN401 - as it is given
+        if path == "":  # an unset variable of a shell, which would be this folder
+            raise PydanticCustomError("path", "a folder")
+        return path
 
     @field_validator("path")
     @classmethod

@@ -216,12 +216,17 @@ def _way_out(root: Path, names: Sequence[str], loose: Sequence[str]) -> str:
 def _class_names(root: Path) -> tuple[list[str], list[str]]:
     """Return the names of the class folders, and of images that lie beside them."""
     try:
-        entries = [entry for entry in os.scandir(root) if not entry.name.startswith(".")]
+        entries = [entry for entry in os.scandir(root) if not _is_litter(entry.name)]
     except OSError as error:
         raise HwnasError(f"cannot read {root}: {error.strerror}") from error
     names = sorted((entry.name for entry in entries if entry.is_dir()), key=_natural)
     loose = [entry.name for entry in entries if entry.is_file() and _is_image(entry.name)]
     return names, loose
+
+
+def _is_litter(name: str) -> bool:
+    """Return whether a name is that of something hidden, or of what macOS adds to archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def _is_image(name: str) -> bool:

@@ -3,11 +3,12 @@
 from math import gcd
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from hwnas.errors import UsageError
 from hwnas.training.augment import Augmentation
 from hwnas.training.datasets import DataSettings
+from hwnas.training.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -22,12 +23,6 @@ Epochs = Annotated[
 ]
 # More threads than this end the process without a word.
 _MOST_THREADS = 1024
-
-
-class Settings(BaseModel):
-    """A part of the recipe: frozen, and with no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SpaceSettings(Settings):

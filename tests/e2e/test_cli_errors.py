@@ -76,6 +76,16 @@ def test_our_own_mistakes_ask_to_be_reported(
     assert "ZeroDivisionError: 0 / 0\nerror: this is a bug in hwnas\nhint: please report" in err
 
 
+def test_an_interrupt_that_became_an_error_is_an_interrupt(
+    probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapped = RuntimeError("while compiling")
+    wrapped.__cause__ = KeyboardInterrupt()
+    probe(fail(wrapped))
+    assert command_line.main(["probe"]) == 130
+    assert capsys.readouterr().err.startswith("error: interrupted")
+
+
 def test_what_the_system_refuses_is_no_bug(
     probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from hwnas.errors import UsageError
+from hwnas.errors import FormatError, UsageError
 from hwnas.pipeline.config import read_recipe, to_toml
 
 COMPLEXITY = "plan.kind=complexity"
@@ -24,6 +24,14 @@ COMPLEXITY = "plan.kind=complexity"
         (["process.threads=100000"], "process.threads is 100000; accepted: less than"),
         (["data.mean=[123.7, 116.3, 103.5]"], "data.mean.0 is 123.7; accepted: less than"),
         (["space.options.classes=7"], "space.options.classes is 7; it follows from the data"),
+        (["optimiser.lr=true"], "optimiser.lr is true; accepted: a number"),
+        (["optimiser.batch_size=true"], "optimiser.batch_size is true; accepted: a number"),
+        (["data.heldout=false"], "data.heldout is false; accepted: a number"),
+        (["data.channels=true"], "data.channels is true; accepted: a number"),
+        (["optimiser.betas=[true, 0.9]"], "accepted: numbers"),
+        (["process.tensorboard=1"], "process.tensorboard is 1; accepted: true or false"),
+        (["data.verify=yes"], "data.verify is 'yes'; accepted: true or false"),
+        (["data.path="], "data.path is ''; accepted: a folder"),
         (["optimiser=3"], "optimiser is 3; accepted: a section, of which --set optimiser.KEY"),
         ([COMPLEXITY, "plan.levels=[3e6, 2e6]", "plan.smallest_up_to=[4e6]"], "in rising order"),
         ([COMPLEXITY, "plan.levels=[2e6, 3e6]", "plan.smallest_up_to=[1e6]"],
@@ -34,6 +42,16 @@ COMPLEXITY = "plan.kind=complexity"
 def test_it_is_refused(assignments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_recipe("nano-digits", assignments)
+
+
+def test_a_recipe_may_begin_with_the_mark_of_windows(tmp_path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text("\ufeff" + '[data]\nname = "digits"\n', encoding="utf-8")
+    assert read_recipe(str(path)).data.name == "digits"
+    path.write_bytes(b'# caf\xe9\n[data]\nname = "digits"\n')
+    with pytest.raises(FormatError, match="byte 5 is not UTF-8") as raised:
+        read_recipe(str(path))
+    assert "iconv" in raised.value.hint
 
 
 def test_any_path_survives_being_written(tmp_path) -> None:
