@@ -207,7 +207,7 @@ def _supernet(
 def _source(start: str) -> Supernet:
     path = Path(start)
     if path.is_dir():
-        return load_supernet(open_run(path))
+        return _newest(open_run(path))
     named = STEP_FILE.fullmatch(path.name)
     if named is not None and path.is_file():
         return load_supernet(open_run(path.parent.parent), step=int(named[1]))
@@ -221,6 +221,15 @@ def _source(start: str) -> Supernet:
             "accepted: a run folder, RUN/supernet/step-N.safetensors in its run, or a checkpoint "
             "of the released NASViT" + (f"; {error.hint}" if error.hint else ""),
         ) from error
+
+
+def _newest(run: Run) -> Supernet:
+    try:
+        return load_supernet(run)
+    except FormatError as error:
+        before = sorted((run.folder / SUPERNET_FOLDER).glob("step-*"))
+        hint = f"another step may be whole: {', '.join(map(str, before))}" if before else ""
+        raise FormatError(error.message, error.hint or hint) from error
 
 
 def device_of(recipe: Recipe) -> torch.device:
