@@ -21,6 +21,20 @@ class HeldError(Exception):
     """Somebody else has the lock; the text is the number of the process."""
 
 
+_taken: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks in a forked process, which would keep them when the one that forked dies."""
+    for descriptor in _taken:
+        os.close(descriptor)
+    _taken.clear()
+
+
+if os.name == "posix":
+    os.register_at_fork(after_in_child=_let_go)
+
+
 def held_by_flock(path: Path) -> ExitStack:
     """Lock the file at `path`, which anybody may have made. Raises HeldError and OSError."""
     while True:
@@ -33,8 +47,9 @@ def held_by_flock(path: Path) -> ExitStack:
             with suppress(OSError):  # who it is, is only told; a full disk is no reason to stop
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            _taken.add(descriptor)
             held = ExitStack()
-            held.callback(os.close, descriptor)
+            held.callback(_release, descriptor)
             return held
         except BlockingIOError as error:
             who = os.pread(descriptor, _LONGEST_NUMBER, 0).decode("ascii", "replace")
@@ -43,6 +58,12 @@ def held_by_flock(path: Path) -> ExitStack:
         except OSError:
             os.close(descriptor)
             raise
+
+
+def _release(descriptor: int) -> None:
+    if descriptor in _taken:  # not in a forked process, whose is closed
+        _taken.remove(descriptor)
+        os.close(descriptor)
 
 
 def _opened(path: Path) -> int:

@@ -1,6 +1,9 @@
 """The lock of a device, which processes of any user respect and nobody can misuse."""
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -176,3 +179,33 @@ def test_systems_without_flock_have_a_lock_too(monkeypatch: pytest.MonkeyPatch) 
         pass
     with device_lock("f"):
         pass
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from hwnas.io import lockfile
+held = lockfile.held(Path(sys.argv[1]))
+if os.fork() == 0:
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no fork")
+def test_what_was_forked_does_not_keep_a_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "l")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(lockfile.HeldError, match=str(holder.pid)):
+                lockfile.held(tmp_path / "l")
+            holder.kill()
+            holder.wait()
+            lockfile.held(tmp_path / "l").close()  # at once, though the forked process lives
+        finally:
+            os.killpg(holder.pid, signal.SIGKILL)
