@@ -187,8 +187,7 @@ from pathlib import Path
 from hwnas.io import lockfile
 held = lockfile.held(Path(sys.argv[1]))
 if os.fork() == 0:
-    time.sleep(60)
-print("held", flush=True)
+    print("held", flush=True)
 time.sleep(60)
 """
 
