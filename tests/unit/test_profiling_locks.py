@@ -20,8 +20,11 @@ FREE, HELD, REFUSED = 0, 1, 2
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Return a folder that every user may write to, in place of that for temporary files."""
+    tmp_path_factory.getbasetemp()  # made now, in the real one, or it would be lost with this
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
