@@ -88,7 +88,7 @@ def test_a_rank_whose_image_is_damaged_is_the_one_that_is_heard(tmp_path: Path) 
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, env=environment, text=True, **pipes))
     told = [process.communicate(timeout=1800)[1] for process in processes]
-    assert [process.returncode for process in processes] == [1, 1]
+    assert [process.returncode for process in processes] == [1, 1], told
     assert sum(f"cannot read {damaged}" in text for text in told) == 1
     assert sum("another process of the training ended" in text for text in told) == 1
     assert not any("Traceback" in text for text in told)
