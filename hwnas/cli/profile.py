@@ -166,9 +166,6 @@ def chosen_space(
     return None
 
 
-MEASURE = "hwnas profile --space nano -n 20, or hwnas profile FILE.pack"
-
-
 def chosen_source(
     pack: Path | None,
     space: "Space | None",
@@ -178,7 +175,7 @@ def chosen_source(
     seed: int,
     few: int | None = None,
     old: tuple[Path, ...] = (),
-    example: str = MEASURE,
+    example: str = "hwnas profile --space nano -n 20, or hwnas profile FILE.pack",
 ) -> "Source":
     """Return the architectures that the options name, of which `example` is one way."""
     whole = pack or archs

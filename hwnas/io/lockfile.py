@@ -107,6 +107,7 @@ def held_without_flock(path: Path) -> ExitStack:
         owner.write_text(str(os.getpid()))
     held = ExitStack()
     held.callback(lock.release)
+    held.callback(owner.unlink, missing_ok=True)
     return held
 
 

@@ -43,6 +43,7 @@ def alone_in(folder: Path, *, leads: bool, note: Callable[[str], None]) -> Itera
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # not every system removes what is open
+                path.unlink()
             with suppress(OSError):  # not empty: there is something to keep
                 folder.rmdir()

@@ -131,13 +131,8 @@ def _check_all_of(space: Space, documents: Iterable[ArchJson], path: Path) -> No
 
 
 def _described(document: ArchJson) -> str:
-    options = document.get("options", {})
-    return " with ".join(
-        [
-            f"space {document.get('space')!r}",
-            *filter(None, [", ".join(f"{name}={value}" for name, value in options.items())]),
-        ]
-    )
+    options = ", ".join(f"{name}={value}" for name, value in document.get("options", {}).items())
+    return f"space {document.get('space')!r}" + (f" with {options}" if options else "")
 
 
 def plain_module(arch: ArchJson, settings: Settings) -> BuildCall:

@@ -170,26 +170,27 @@ def train_run(
         for remark in data.notes if here.leads else ():
             note(remark)
         of = space_for(recipe, data)
+        origin = origin_in(folder, recipe, start=start) if here.leads else {}
         if here.leads:
-            check_may_hold(folder, of=of, origin=origin_in(folder, recipe, start=start))
+            check_may_hold(folder, of=of, origin=origin)
         with alone_in(folder, leads=here.leads, note=note):
             # What cannot be prepared leaves nothing behind that a corrected command would meet.
             supernet, carried = _supernet(folder, recipe, of, start)
             training = prepare(recipe, data, supernet, device=device, ranks=here)
             for remark in carried.remarks if here.leads else ():
                 note(remark)
-            run = _open(folder, recipe, of, start, here)
+            run = _open(folder, recipe, of, origin, here)
             keeper = RunKeeper(run, leads=here.leads, mirror=_mirror(run, recipe, here))
             with closing(keeper):
                 train(training, keeper, watch=watch if here.leads else _unseen, stop=stop)
             return complete_run(run) if here.leads else None
 
 
-def _open(folder: Path, recipe: Recipe, of: Space, start: str | None, here: Ranks) -> Run:
+def _open(folder: Path, recipe: Recipe, of: Space, origin: Mapping[str, Any], here: Ranks) -> Run:
     if here.leads:
         if not has_weights(folder):
             (folder / EVENTS_FILE).unlink(missing_ok=True)  # perhaps of another recipe
-        run = create_run(folder, of=of, origin=origin_in(folder, recipe, start=start))
+        run = create_run(folder, of=of, origin=origin)
         write_atomic(folder / CONFIG_FILE, to_toml(recipe, folder=folder))
     here.wait()
     return run if here.leads else open_run(folder)
