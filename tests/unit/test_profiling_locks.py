@@ -195,7 +195,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="no fork")
 def test_what_was_forked_does_not_keep_a_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "l")]
     with subprocess.Popen(
