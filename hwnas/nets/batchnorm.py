@@ -66,9 +66,16 @@ def normed_by(
 
 
 def batch_norm_gradients(  # noqa: PLR0917 - like the operator it stands for
-    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse_std: Tensor, eps: float
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    inverse_std: Tensor,
+    eps: float,
+    *,
+    spends_x: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x, weight and bias."""
+    """Return the gradients of x, weight and bias; that of x may take the memory of x if spent."""
     pixels = _pixels_in_a_row(x) if _is_channels_last(grad) else 1
     if pixels == 1:
         return _aten.native_batch_norm_backward(  # type: ignore[no-any-return]
@@ -85,7 +92,8 @@ def batch_norm_gradients(  # noqa: PLR0917 - like the operator it stands for
     slope = scale * inverse_std * (gweight / -count)
     shift = torch.addcmul(scale * (gbias / -count), slope, mean, value=-1)
     (grads, values), (scale, slope, shift) = _long_rows((grad, x), (scale, slope, shift))
-    gx = torch.addcmul(shift, values, slope).addcmul_(grads, scale)
+    gx = torch.addcmul(shift, values, slope, out=values if spends_x else None)
+    gx.addcmul_(grads, scale)
     return gx.as_strided(x.shape, x.stride()), gweight, gbias
 
 

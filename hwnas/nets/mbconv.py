@@ -13,7 +13,12 @@ from torch.nn import functional as F
 
 from hwnas.nets.kernels import depthwise
 from hwnas.nets.norms import BatchNorm, BatchNormSiLU
-from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project
+from hwnas.nets.recompute import (
+    expand_norm_silu_depthwise,
+    is_too_wide_to_keep,
+    norm_silu_depthwise,
+    norm_silu_project,
+)
 from hwnas.nets.regularise import Dropout, DropPath
 from hwnas.spaces import blocks
 
@@ -141,7 +146,7 @@ class MBConv(nn.Module):
         """Return the block's map."""
         y = x
         if self.expand is not None and self.expand_norm is not None:
-            y = self._deep(self.expand_norm, self.expand(y))
+            y = self._deep(self.expand, self.expand_norm, y)
         else:
             y = self.depth(y)
         y = self.drop(self.project_norm(self._projected(y)))
@@ -152,12 +157,17 @@ class MBConv(nn.Module):
         out: Tensor = y + x
         return out
 
-    def _deep(self, norm: BatchNormSiLU, x: Tensor) -> Tensor:
-        if norm.may_recompute(x):
-            return norm_silu_depthwise(
-                x, norm.weight, norm.bias, norm.eps, self.depth.weight, self.stride
+    def _deep(self, expand: Pointwise, norm: BatchNormSiLU, x: Tensor) -> Tensor:
+        kernel, stride = self.depth.weight, self.stride
+        if norm.may_recompute(x) and is_too_wide_to_keep(x, expand.out_channels):
+            widen = expand.weight.contiguous()
+            return expand_norm_silu_depthwise(
+                x, widen, norm.weight, norm.bias, norm.eps, kernel, stride
             )
-        out: Tensor = self.depth(norm(x))
+        wide = expand(x)
+        if norm.may_recompute(wide):
+            return norm_silu_depthwise(wide, norm.weight, norm.bias, norm.eps, kernel, stride)
+        out: Tensor = self.depth(norm(wide))
         return out
 
     def _projected(self, x: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 A stock chain keeps the input of each of its operators for the backward pass. Of a batch norm, an
 activation and a convolution that is the map three times over; here it is kept once. What is
-computed again are passes over one map, which cost little beside the convolutions. Values of the
-forward pass are those of the stock operators bit for bit, or to rounding where
-`hwnas.nets.batchnorm` says so.
+computed again are passes over one map, which cost little beside the convolutions, and where a map
+is large the 1x1 convolution of few channels that made it. Values of the forward pass are those of
+the stock operators bit for bit, or to rounding where `hwnas.nets.batchnorm` says so.
 
 Use them where `trains_on_cpu` says so. Figures: `docs/training-forms.md`.
 """
@@ -25,8 +25,10 @@ from hwnas.nets.kernels import convolution_backward, depthwise_weight_gradient
 from hwnas.nets.scratch import scratch
 
 _aten = torch.ops.aten
-# Values of a map; 16 MB.
+# Values of a map: 16 MB, of which pieces are passed on; 8 MB, from which a 1x1 convolution is
+# cheaper than the memory.
 _PASSING = 2**22
+_WIDE = 2**21
 Gates = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -36,6 +38,27 @@ def norm_silu_depthwise(  # noqa: PLR0917 - like the operators it stands for
     """Return the same-padded depthwise convolution of silu(batch norm of x)."""
     return _NormSiLUDepthwise.apply(  # type: ignore[no-any-return]
         x, weight, bias, eps, kernel, stride
+    )
+
+
+def is_too_wide_to_keep(x: Tensor, channels: int) -> bool:
+    """Return whether x, with so many channels, is a map to compute again from x."""
+    # A convolution in autocast has another type than its input, on which the forms depend.
+    return x.numel() // x.shape[1] * channels > _WIDE and not torch.is_autocast_enabled("cpu")
+
+
+def expand_norm_silu_depthwise(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor,
+    expand: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    kernel: Tensor,
+    stride: int,
+) -> Tensor:
+    """Return `norm_silu_depthwise` of the 1x1 convolution of x, which is not kept either."""
+    return _ExpandNormSiLUDepthwise.apply(  # type: ignore[no-any-return]
+        x, expand, weight, bias, eps, kernel, stride
     )
 
 
@@ -69,18 +92,7 @@ class _NormSiLUDepthwise(torch.autograd.Function):
         kernel: Tensor,
         stride: int,
     ) -> Tensor:
-        pieces = _pieces(x)
-        if len(pieces) == 1:
-            y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
-            out = _depthwise(y, kernel, stride)
-        else:
-            mean, inverse_std = batch_statistics(x, eps)
-            side = [-(-length // stride) for length in x.shape[2:]]
-            shape = (len(x), len(kernel), *side)
-            out = torch.empty(shape, memory_format=torch.channels_last)
-            for piece in pieces:
-                y = _normed_again(x[piece], weight, bias, mean, inverse_std)
-                out[piece] = _depthwise(F.silu(y, inplace=True), kernel, stride)
+        out, mean, inverse_std = _norm_silu_depthwise(x, weight, bias, eps, kernel, stride)
         ctx.save_for_backward(x, weight, bias, mean, inverse_std, kernel)
         ctx.eps, ctx.stride = eps, stride
         return out
@@ -91,20 +103,85 @@ class _NormSiLUDepthwise(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None, Tensor, None]:
         x, weight, bias, mean, inverse_std, kernel = ctx.saved_tensors
-        pieces = _pieces(x)
-        gy, gkernel = None, torch.zeros_like(kernel)
-        for piece in pieces:
-            normed = _normed_again(x[piece], weight, bias, mean, inverse_std)
-            part, summand = _silu_depthwise_backward(grad[piece], normed, kernel, ctx.stride)
-            gkernel += summand
-            if len(pieces) > 1:
-                gy = torch.empty_like(x) if gy is None else gy
-                gy[piece] = part
-            else:
-                gy = part
-        assert gy is not None
-        gx, gweight, gbias = batch_norm_gradients(gy, x, weight, mean, inverse_std, ctx.eps)
+        gx, gweight, gbias, gkernel = _norm_silu_depthwise_backward(
+            grad, x, weight, bias, mean, inverse_std, kernel, ctx.eps, ctx.stride
+        )
         return gx, gweight, gbias, None, gkernel, None
+
+
+class _ExpandNormSiLUDepthwise(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 - autograd passes by position
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        expand: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        kernel: Tensor,
+        stride: int,
+    ) -> Tensor:
+        wide = F.conv2d(x, expand)
+        out, mean, inverse_std = _norm_silu_depthwise(wide, weight, bias, eps, kernel, stride)
+        ctx.save_for_backward(x, expand, weight, bias, mean, inverse_std, kernel)
+        ctx.eps, ctx.stride = eps, stride
+        return out
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, None, Tensor, None]:
+        x, expand, weight, bias, mean, inverse_std, kernel = ctx.saved_tensors
+        wide = F.conv2d(x, expand)
+        gwide, gweight, gbias, gkernel = _norm_silu_depthwise_backward(
+            grad, wide, weight, bias, mean, inverse_std, kernel, ctx.eps, ctx.stride,
+            spends_x=True,
+        )  # fmt: skip
+        gx, gexpand = _pointwise_backward(gwide, x, expand)
+        return gx, gexpand, gweight, gbias, None, gkernel, None
+
+
+def _norm_silu_depthwise(  # noqa: PLR0917 - like the operators it stands for
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, kernel: Tensor, stride: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the map, and the statistics of x."""
+    pieces = _pieces(x)
+    if len(pieces) == 1:
+        y, mean, inverse_std = _norm_silu(x, weight, bias, eps)
+        return _depthwise(y, kernel, stride), mean, inverse_std
+    mean, inverse_std = batch_statistics(x, eps)
+    side = [-(-length // stride) for length in x.shape[2:]]
+    out = torch.empty((len(x), len(kernel), *side), memory_format=torch.channels_last)
+    for piece in pieces:
+        y = _normed_again(x[piece], weight, bias, mean, inverse_std)
+        out[piece] = _depthwise(F.silu(y, inplace=True), kernel, stride)
+    return out, mean, inverse_std
+
+
+def _norm_silu_depthwise_backward(  # noqa: PLR0917 - the order in which they are saved
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    inverse_std: Tensor,
+    kernel: Tensor,
+    eps: float,
+    stride: int,
+    *,
+    spends_x: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x, of weight and bias of its norm, and of the kernel."""
+    pieces = _pieces(x)
+    # A single piece leaves its gradient where the normed map was.
+    gy = torch.empty_like(x) if len(pieces) > 1 else scratch.like(x, "normed")
+    gkernel = torch.zeros_like(kernel)
+    for piece in pieces:
+        normed = _normed_again(x[piece], weight, bias, mean, inverse_std)
+        gkernel += _silu_depthwise_backward(grad[piece], normed, kernel, stride, out=gy[piece])
+    norm = batch_norm_gradients(gy, x, weight, mean, inverse_std, eps, spends_x=spends_x)
+    return *norm, gkernel
 
 
 def _depthwise(y: Tensor, kernel: Tensor, stride: int) -> Tensor:
@@ -112,9 +189,9 @@ def _depthwise(y: Tensor, kernel: Tensor, stride: int) -> Tensor:
 
 
 def _silu_depthwise_backward(
-    grad: Tensor, normed: Tensor, kernel: Tensor, stride: int
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of `normed`, in its memory, and of the kernel."""
+    grad: Tensor, normed: Tensor, kernel: Tensor, stride: int, *, out: Tensor
+) -> Tensor:
+    """Write the gradient of `normed` to `out`, which may be the same; return the kernel's."""
     width = kernel.shape[-1]
     if width == 5 and normed.is_contiguous(memory_format=torch.channels_last):
         grad = grad.contiguous(memory_format=torch.channels_last)
@@ -128,7 +205,8 @@ def _silu_depthwise_backward(
             grad, _silu(normed), kernel, stride=stride, padding=(width // 2, width // 2),
             wanted=(True, True),
         )  # fmt: skip
-    return _aten.silu_backward.grad_input(gy, normed, grad_input=normed), gkernel
+    _aten.silu_backward.grad_input(gy, normed, grad_input=out)
+    return gkernel
 
 
 class _NormSiLUProject(torch.autograd.Function):

@@ -5,8 +5,16 @@ import torch
 from torch.nn import functional as F
 
 from hwnas.nets.kernels import add_scaled, batch_norm, batch_norm_silu, depthwise
-from hwnas.nets.recompute import norm_silu_depthwise, norm_silu_project, silu_pointwise
+from hwnas.nets.mbconv import MBConv
+from hwnas.nets.norms import BatchNorm
+from hwnas.nets.recompute import (
+    expand_norm_silu_depthwise,
+    norm_silu_depthwise,
+    norm_silu_project,
+    silu_pointwise,
+)
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
+from hwnas.spaces import blocks
 
 
 def channels_last(*shape: int) -> torch.Tensor:
@@ -135,6 +143,65 @@ def test_a_large_map_goes_in_pieces(
     y = F.silu(F.batch_norm(entered, None, None, weight, bias, True, 0.0, 1e-5))
     stock = F.conv2d(y, filters, None, stride, kernel // 2, groups=24)
     assert_same(ours, stock, [x, weight, bias, filters], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("passing", [2**22, 2 * 24 * 13 * 13])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_what_widens_is_computed_again(
+    kernel: int,
+    stride: int,
+    passing: int,
+    layout: torch.memory_format,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hwnas.nets.recompute._PASSING", passing)
+    x, expand = channels_last(5, 6, 13, 13), random(24, 6, 1, 1)
+    weight, bias, filters = random(24), random(24), random(24, 1, kernel, kernel)
+    entered = x.contiguous(memory_format=layout)
+    ours = expand_norm_silu_depthwise(entered, expand, weight, bias, 1e-5, filters, stride)
+    y = F.conv2d(entered, expand)
+    kept = norm_silu_depthwise(y, weight, bias, 1e-5, filters, stride)
+    assert torch.equal(ours, kept)
+    y = F.silu(F.batch_norm(y, None, None, weight, bias, True, 0.0, 1e-5))
+    stock = F.conv2d(y, filters, None, stride, kernel // 2, groups=24)
+    assert_same(ours, stock, [x, expand, weight, bias, filters], rtol=1e-5)
+
+
+def kept_bytes(block: MBConv, x: torch.Tensor) -> int:
+    """Return how much memory the forward pass keeps for the backward pass, without weights."""
+    known = {one.untyped_storage().data_ptr() for one in block.parameters()}
+    kept = dict[int, int]()
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        out = block(x)
+    out.sum().backward()
+    return sum(kept.values())
+
+
+def test_only_wide_maps_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map with as many values as the limit is kept, one with more is not."""
+    torch.manual_seed(0)
+    declared = blocks.MBConv(
+        cin=4, cout=4, mid=16, kernel=3, stride=1, expands=True, squeezes=False
+    )
+    block = MBConv(declared)
+    for norm in block.modules():
+        if isinstance(norm, BatchNorm):
+            norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
+    x = channels_last(2, 4, 8, 8)
+    values = 2 * 16 * 8 * 8
+    monkeypatch.setattr("hwnas.nets.recompute._WIDE", values)
+    with_it = kept_bytes(block, x)
+    monkeypatch.setattr("hwnas.nets.recompute._WIDE", values - 1)
+    assert with_it - kept_bytes(block, x) == 4 * values
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.5])
