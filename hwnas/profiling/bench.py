@@ -59,6 +59,7 @@ class Bench:
             self.footprints.start(job.backend, job.settings.pages)
         try:
             self._prepare_companion(job)  # first: the last model that is written is this one's
+            worker = self._worker(job)
             model, graph = self._model(job)
         except BUILD_ERRORS as error:
             self.build_s += time.perf_counter() - start
@@ -68,7 +69,7 @@ class Bench:
         built = time.perf_counter()
         self.build_s += built - start
         try:
-            record = replace(self._measured(job, model), graph=graph)
+            record = replace(self._measured(job, model, worker), graph=graph)
             self.companions.learn(record)
             return record
         except WorkerError as error:
@@ -110,6 +111,23 @@ class Bench:
             model["path"] = str(path)
         self.beside[known.job.key] = model
 
+    def _worker(self, job: Job) -> RemoteWorker:
+        """Return who measures a job; a new process gets ready while the model is built."""
+        companion = self._companion(job)
+        # Importing torch again and again would take longer than measuring.
+        if companion is None or backend(job.backend).takes != "onnx":
+            return self.workers[job.settings.pages]
+        worker = self.turns.worker(job.settings.pages)
+        worker.begin(
+            {
+                "op": "companion",
+                "backend": job.backend,
+                "settings": dataclasses.asdict(job.settings),
+                "companion": companion,
+            }
+        )
+        return worker
+
     def _do_without(self, known: Known, why: str) -> None:
         self.companions.forget(known)
         if self.note is not None:
@@ -126,7 +144,7 @@ class Bench:
         name, latency_ms = known.job.key[0], known.latency_ms
         return {"model": self.beside[known.job.key], "network": name, "latency_ms": latency_ms}
 
-    def _measured(self, job: Job, model: dict[str, Any]) -> Record:
+    def _measured(self, job: Job, model: dict[str, Any], worker: RemoteWorker) -> Record:
         request = self._request(job, model)
         if self.footprints is not None:
             self.footprints.settle()
@@ -135,8 +153,8 @@ class Bench:
             energy = None
         else:
             if request["companion"] is None:
-                request["baseline_ms"] = self._baseline(job, request)
-            reply = self._ask("measure", request)
+                request["baseline_ms"] = self._baseline(job, request, worker)
+            reply = self._ask(worker, "measure", request)
             latency = Latency(**reply["latency"])
             conditions = Conditions(**reply["conditions"])
             energy, rate = reply["energy_mj"], job.settings.batch * 1e3 / latency.median_ms
@@ -169,11 +187,11 @@ class Bench:
         )
         return measured.latency, measured.conditions, measured.per_s * job.settings.batch
 
-    def _baseline(self, job: Job, request: dict[str, Any]) -> float:
+    def _baseline(self, job: Job, request: dict[str, Any], worker: RemoteWorker) -> float:
         """Return what the reference took at first, in this profile or in this session."""
         which = pace_key(job.backend, job.settings)
         if which not in self.baselines:
-            self.baselines[which] = self._ask("baseline", request)["reference_ms"]
+            self.baselines[which] = self._ask(worker, "baseline", request)["reference_ms"]
         return self.baselines[which]
 
     def _memory(self, request: dict[str, Any], reasons: list[str]) -> Memory | None:
@@ -196,11 +214,7 @@ class Bench:
             "expected_ms": self.expected.get(pace_key(job.backend, job.settings)),
         }
 
-    def _ask(self, op: str, request: dict[str, Any]) -> dict[str, Any]:
-        pages: Pages = request["settings"]["pages"]
-        # Importing torch again and again would take longer than measuring.
-        fresh = request["companion"] is not None and backend(request["backend"]).takes == "onnx"
-        worker = self.turns.worker(pages) if fresh else self.workers[pages]
+    def _ask(self, worker: RemoteWorker, op: str, request: dict[str, Any]) -> dict[str, Any]:
         return worker.ask({**request, "op": op}, timeout_s=self.options.timeout_s)
 
     def _what(self, job: Job) -> dict[str, Any]:

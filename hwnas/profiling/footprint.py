@@ -4,11 +4,11 @@ A process takes about as long to start as a small model to measure. So the next 
 the next model is built, and waits.
 """
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from hwnas.profiling.records import Memory, Pages
-from hwnas.profiling.remote import RemoteWorker, WorkerError
+from hwnas.profiling.remote import RemoteWorker
 
 Kind = tuple[str, Pages]
 
@@ -21,7 +21,6 @@ class Footprints:
         self._kind: Kind | None = None
         self._process = ExitStack()
         self._worker: RemoteWorker | None = None
-        self._starting = False
 
     def start(self, backend: str, pages: Pages) -> None:
         """Begin to start a process that runs one model on a backend, unless one is there."""
@@ -30,21 +29,16 @@ class Footprints:
         self.close()
         self._kind = (backend, pages)
         self._worker = self._process.enter_context(RemoteWorker(pages=pages))
-        with suppress(WorkerError):  # told by whatever is asked of it next
-            self._worker.send({"op": "load", "backend": backend})
-            self._starting = True
+        self._worker.begin({"op": "load", "backend": backend})
 
     def settle(self) -> None:
         """Wait until the process is at rest, so that it does not disturb what is measured now."""
-        if self._worker is not None and self._starting:
-            self._starting = False
-            with suppress(WorkerError):
-                self._worker.receive(timeout_s=self._timeout_s)
+        if self._worker is not None:
+            self._worker.settle(timeout_s=self._timeout_s)
 
     def measure(self, request: dict[str, Any]) -> Memory:
         """Return the peak memory of the model of a request. Raises WorkerError."""
         self.start(request["backend"], request["settings"]["pages"])
-        self.settle()
         assert self._worker is not None
         try:
             reply = self._worker.ask({**request, "op": "memory"}, timeout_s=self._timeout_s)
@@ -56,4 +50,3 @@ class Footprints:
         """End the process."""
         self._process.close()
         self._kind = self._worker = None
-        self._starting = False

@@ -33,12 +33,30 @@ class RemoteWorker:
         self._pages = pages
         self._process: subprocess.Popen[str] | None = None
         self._replies: queue.Queue[str | None] = queue.Queue()
+        self._begun = 0
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - by __exit__
 
     def ask(self, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         """Return the reply to a request. Raises WorkerError."""
+        self.settle(timeout_s=timeout_s)
         self.send(request)
         return self.receive(timeout_s=timeout_s)
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """Have the process start and prepare something, while others work.
+
+        What goes wrong is told by whatever is asked of it next.
+        """
+        with suppress(WorkerError):
+            self.send(request)
+            self._begun += 1
+
+    def settle(self, *, timeout_s: float) -> None:
+        """Wait until the process is at rest, so that it does not disturb what is measured now."""
+        while self._begun:
+            self._begun -= 1
+            with suppress(WorkerError):
+                self.receive(timeout_s=timeout_s)
 
     def send(self, request: dict[str, Any]) -> None:
         """Send a request whose reply is fetched with `receive`."""
@@ -66,6 +84,7 @@ class RemoteWorker:
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""
+        self._begun = 0
         process, self._process = self._process, None
         if process is None:
             return

@@ -51,6 +51,7 @@ class _Worker:
             "measure": self._measure,
             "baseline": self._baseline,
             "load": self._load,
+            "companion": self._open_companion,
             "memory": self._memory,
             "prepare": self._prepare,
             "rate": self._rate,
@@ -103,6 +104,11 @@ class _Worker:
             self._companions[key] = _open(request | {"model": asked["model"]})
         run = self._companions[key].run
         return Companion(run=run, latency_ms=asked["latency_ms"], network=asked["network"])
+
+    def _open_companion(self, request: Request) -> dict[str, Any]:
+        """Open the companion of the model that comes next."""
+        self._companion(request)
+        return {}
 
     def _baseline(self, request: Request) -> dict[str, Any]:
         """Time the reference itself, at rest."""

@@ -310,6 +310,23 @@ def test_a_worker_that_died_idle_costs_nothing(tmp_path, options):
         assert set(worker.ask(request, timeout_s=120)) == set(before)
 
 
+def test_what_was_begun_is_no_answer_to_what_is_asked(tmp_path):
+    path = write_conv_stack(tmp_path / "m.onnx", width=8)
+    request = {
+        "op": "memory", "backend": "onnxruntime", "settings": {}, "model": {"path": str(path)}
+    }  # fmt: skip
+    nowhere = {"model": {"path": str(tmp_path / "nowhere.onnx")}, "network": "", "latency_ms": 1.0}
+    with RemoteWorker() as worker:
+        worker.begin({"op": "load", "backend": "onnxruntime"})
+        worker.begin({**request, "op": "companion", "companion": nowhere})
+        assert set(worker.ask(request, timeout_s=120)) == {"peak_mb", "before_mb"}
+        worker.begin({"op": "nothing of the kind"})  # ends the process
+        assert set(worker.ask(request, timeout_s=120)) == {"peak_mb", "before_mb"}
+        worker.begin({"op": "load", "backend": "onnxruntime"})
+        worker.stop()
+        assert set(worker.ask(request, timeout_s=120)) == {"peak_mb", "before_mb"}
+
+
 def test_a_profile_that_cannot_be_read_or_written_is_explained(tmp_path, options):
     for place in (tmp_path, tmp_path / "file" / "p.jsonl"):
         (tmp_path / "file").touch()

@@ -13,7 +13,7 @@ from hwnas.profiling.machine import device
 from hwnas.profiling.paces import baselines, paces_here, paces_of
 from hwnas.profiling.profiles import Profile, best_records, write_profile
 from hwnas.profiling.records import Device, Failure, Header, Latency, Record, Settings
-from hwnas.profiling.remote import FreshWorkers, RemoteWorker
+from hwnas.profiling.remote import FreshWorkers, RemoteWorker, WorkerError
 from hwnas.profiling.rounds import Rounds
 
 ARCHS = [{"space": "toy", "genes": {"d": d}, "digest": str(d)} for d in range(3)]
@@ -161,7 +161,7 @@ def test_whatever_keeps_a_model_from_being_built_is_recorded(tmp_path, error):
 
     bench = Bench(
         provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
-        folder=tmp_path, workers={}, baselines={},
+        folder=tmp_path, workers={"default": None}, baselines={},
         turns=FreshWorkers(uses=1),
     )  # fmt: skip
     found = bench.record(grid(ARCHS)[0])
@@ -175,7 +175,7 @@ def test_a_full_disk_is_no_fault_of_a_model(tmp_path):
 
     bench = Bench(
         provide={"onnx": fails}, options=Options(), preflight=preflight([]), versions=VERSIONS,
-        folder=tmp_path, workers={}, baselines={},
+        folder=tmp_path, workers={"default": None}, baselines={},
         turns=FreshWorkers(uses=1),
     )  # fmt: skip
     with pytest.raises(HwnasError, match="no space left"):
@@ -214,3 +214,40 @@ def test_workers_for_turns_are_replaced_after_so_many_uses(monkeypatch):
     assert stopped == ["default", "default", "huge"]
     workers.close()
     assert stopped[3:] == ["default", "huge"]
+
+
+class Turns:
+    """Notes what its only worker is asked for, and answers nothing."""
+
+    def __init__(self, events):
+        self.events = events
+
+    def worker(self, pages):
+        return self
+
+    def begin(self, request):
+        self.events.append((request["op"], request["companion"]["network"]))
+
+    def ask(self, request, *, timeout_s):
+        self.events.append((request["op"], request["companion"]["network"]))
+        raise WorkerError("error", "enough")
+
+
+def test_the_process_of_a_turn_gets_ready_while_the_model_is_built(tmp_path):
+    events = []
+
+    def provide(arch, settings):
+        events.append(("build", arch["digest"]))
+        return b"model"
+
+    bench = Bench(
+        provide={"onnx": provide}, options=Options(), preflight=preflight([]), versions=VERSIONS,
+        folder=tmp_path, workers={}, baselines={}, turns=Turns(events),
+    )  # fmt: skip
+    bench.companions.learn(record(0))
+    first, second = grid(ARCHS[1:])
+    assert bench.record(first).failure.reason == "enough"
+    assert events == [("build", "0"), ("companion", "0"), ("build", "1"), ("measure", "0")]
+    del events[:]
+    bench.record(second)
+    assert events == [("companion", "0"), ("build", "2"), ("measure", "0")]
