@@ -114,8 +114,12 @@ def ranks(device: torch.device) -> Iterator[Ranks]:
         ) from error
     try:
         yield Ranks(rank=dist.get_rank(), world=world, local_rank=local_rank)
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        # Leaving in good order waits for the others, who may wait for what will not come.
+        if dist.group.WORLD is not None:
+            dist.group.WORLD.abort()
+        raise
+    dist.destroy_process_group()
 
 
 def _number(variable: str, default: int) -> int:
