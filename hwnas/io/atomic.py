@@ -108,4 +108,7 @@ def write_error(error: OSError, path: Path) -> HwnasError:
             f"{path} would become larger than files may be here",
             "raise the limit (ulimit -f); what was there before is intact",
         )
-    return HwnasError(f"cannot write {path}: {error.strerror or error}")
+    return HwnasError(
+        f"cannot write {path}: {error.strerror or error}",
+        f"choose another place, or make {path.parent} one that can be written",
+    )

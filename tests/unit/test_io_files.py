@@ -45,8 +45,9 @@ def test_folders_are_replaced_and_nothing_is_left_beside(tmp_path: Path) -> None
 def test_a_folder_does_not_replace_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("kept")
-    with pytest.raises(HwnasError, match="cannot write .*file: "):
+    with pytest.raises(HwnasError, match="cannot write .*file: ") as raised:
         write_folder_atomic(path, _writing("a"))
+    assert raised.value.hint == f"choose another place, or make {tmp_path} one that can be written"
     assert path.read_text() == "kept"
     assert _names(tmp_path) == ["file"]
 
