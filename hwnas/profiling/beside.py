@@ -4,11 +4,14 @@ Neighbours on a host slow everything down, for seconds or for hours, and by how 
 is run: a model in the caches loses most when they get the other hardware thread of the core, a
 larger one when they use the memory. Two models of one space lose nearly the same. So the quotient
 of two turns that follow each other tells what the clock alone cannot, and nothing is waited for.
-docs/adr/0009 says what was measured.
+Where the companion takes the same before and after a long turn, and the model does all through it,
+nobody disturbs, and that turn is enough. docs/adr/0009 says what was measured.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import hypot
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -30,11 +33,16 @@ from hwnas.profiling.statistics import Summary, summarise
 # of this one again. Runs until then do not count; of a long one the refilling is a small part.
 _REFILL_MS = 20.0
 _LONG_MS = 200.0
+_MOST_DROPPED = 10
 _TURN_MS = 10.0  # of runs that count
-_MOST_RUNS = 10  # of either
+_TURN_RUNS = (1, 10)
 _FEWEST = 9
 _ALONE_MS = 100.0  # of the companion, before the turns
 _ALONE_RUNS = (5, 20)
+_LONG_TURN_MS = 250.0
+_LONG_TURN_RUNS = (5, 300)
+_STEADY = 0.005  # by how much times of a machine that nobody disturbs differ
+_STEADY_SHARE = 0.9  # of the runs, which nobody cut into
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +65,7 @@ class _Turns:
     samples: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
     preempted: list[float] = field(default_factory=list)
+    beside_width: float = 0.0
 
     def middle(self, timings: list[Timing]) -> float:
         """Return the median of those that nobody cut into, or of all where there are none."""
@@ -76,6 +85,31 @@ class _Turns:
         self.samples += clean
         self.preempted += dropped
 
+    def take_if_steady(
+        self, own: list[Timing], before: list[Timing], after: list[Timing], *, target: float
+    ) -> bool:
+        """Return whether nobody disturbed a long turn; it stands for all others then.
+
+        Each of its runs is compared with the middle of the companion's, which are fewer: so what
+        that may be off by counts, too.
+        """
+        kept = [self._sorted(timings)[0] for timings in (own, before, after)]
+        tried = len(own) + len(before) + len(after)
+        if sum(map(len, kept)) < _STEADY_SHARE * tried or min(map(len, kept)) < 3:
+            return False
+        half = len(kept[0]) // 2
+        pairs = [(kept[1], kept[2]), (kept[0][:half], kept[0][half:])]
+        if any(abs(median(one) / median(other) - 1) > _STEADY for one, other in pairs):
+            return False
+        beside = median(kept[1] + kept[2])
+        widths = [summarise(np.array(times)).half_width for times in (kept[0], kept[1] + kept[2])]
+        if hypot(*widths) > target:
+            return False
+        self.quotients = [time / beside for time in kept[0]]
+        self.samples, self.preempted = kept[0], self._sorted(own)[1]
+        self.beside, self.beside_width = [beside], widths[1]
+        return True
+
     def _sorted(self, timings: list[Timing]) -> tuple[list[float], list[float]]:
         clean, dropped = list[float](), list[float]()
         for timing in timings:
@@ -90,7 +124,8 @@ class _Turns:
 
     def summary(self) -> Summary:
         """Return the figures of the usable quotients."""
-        return summarise(np.array(self.usable))
+        summary = summarise(np.array(self.usable))
+        return replace(summary, half_width=hypot(summary.half_width, self.beside_width))
 
 
 def measure_beside(
@@ -114,25 +149,35 @@ def measure_beside(
         typical = warm[-1]
         turns = _Turns(clock=chosen_clock(clock, warm), preempted_ratio=plan.preempted_ratio)
         works_here = typical.thread is not None
-        own_turn = _turn(timer, run, typical, works_here=works_here)
         other = timer.warm_up(companion.run)[-1]
-        other_turn = _turn(timer, companion.run, other, works_here=works_here)
-        alone_runs = _runs(_ALONE_MS, other, *_ALONE_RUNS)
-        alone = timer.block(companion.run, runs=alone_runs, works_here=works_here)
-        start, before = clocks.wall(), other_turn()
-        while not _enough(turns, plan, clocks.wall() - start):
-            own, after = own_turn(), other_turn()
-            turns.take(own, before, after)
-            before = after
+        alone = timer.block(
+            companion.run, runs=_runs(_ALONE_MS, other, *_ALONE_RUNS), works_here=works_here
+        )
+        start = clocks.wall()
+        own = _turn(timer, run, typical, _LONG_TURN_MS, _LONG_TURN_RUNS, works_here)()
+        again = _turn(timer, companion.run, other, _ALONE_MS, _ALONE_RUNS, works_here)()
+        if not turns.take_if_steady(own, alone, again, target=plan.target):
+            own_turn = _turn(timer, run, typical, _TURN_MS, _TURN_RUNS, works_here)
+            other_turn = _turn(timer, companion.run, other, _TURN_MS, _TURN_RUNS, works_here)
+            before = other_turn()
+            while not _enough(turns, plan, clocks.wall() - start):
+                now, after = own_turn(), other_turn()
+                turns.take(now, before, after)
+                before = after
     return _told(turns, companion, turns.middle(alone), privilege)
 
 
-def _turn(
-    timer: Timer, run: Run, typical: Timing, *, works_here: bool
+def _turn(  # noqa: PLR0917 - one line each, side by side
+    timer: Timer,
+    run: Run,
+    typical: Timing,
+    ms: float,
+    bounds: tuple[int, int],
+    works_here: bool,
 ) -> Callable[[], list[Timing]]:
-    """Return what runs a model for a turn, of which the runs that count are left."""
-    dropped = _runs(_REFILL_MS, typical, 1, _MOST_RUNS) if typical.wall < _LONG_MS else 0
-    runs = dropped + _runs(_TURN_MS, typical, 1, _MOST_RUNS)
+    """Return what runs a model for a turn, of which runs of so many ms, within bounds, are left."""
+    dropped = _runs(_REFILL_MS, typical, 1, _MOST_DROPPED) if typical.wall < _LONG_MS else 0
+    runs = dropped + _runs(ms, typical, *bounds)
     return lambda: timer.block(run, runs=runs, works_here=works_here, dropped=dropped)
 
 
