@@ -4,12 +4,12 @@ Neighbours on a host slow everything down, for seconds or for hours, and by how 
 is run: a model in the caches loses most when they get the other hardware thread of the core, a
 larger one when they use the memory. Two models of one space lose nearly the same. So the quotient
 of two turns that follow each other tells what the clock alone cannot, and nothing is waited for.
-Where the companion takes the same before and after a long turn, and the model does all through it,
-nobody disturbs, and that turn is enough. docs/adr/0009 says what was measured.
+Where a few long turns of both agree, nobody disturbs, and they are enough. docs/adr/0009 says what
+was measured.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import hypot
 from statistics import median
 from typing import Literal
@@ -32,16 +32,17 @@ from hwnas.profiling.statistics import Summary, summarise
 # The other model has had the caches, the last-level one, too: it takes so long until they are full
 # of this one again. Runs until then do not count; of a long one the refilling is a small part.
 _REFILL_MS = 20.0
-_LONG_MS = 200.0
+_SLOW_MS = 200.0
 _MOST_DROPPED = 10
 _TURN_MS = 10.0  # of runs that count
 _TURN_RUNS = (1, 10)
 _FEWEST = 9
-_ALONE_MS = 100.0  # of the companion, before the turns
-_ALONE_RUNS = (5, 20)
-_LONG_TURN_MS = 250.0
-_LONG_TURN_RUNS = (5, 300)
-_STEADY = 0.005  # by how much times of a machine that nobody disturbs differ
+_ALONE_MS, _ALONE_RUNS = 80.0, (4, 20)  # of the companion, before the turns
+# Long turns, between looks at the companion that are as long as the one before them. With a single
+# one, somebody who comes and goes with it would go unseen.
+_LONG_TURNS = 2
+_LONG_MS, _LONG_RUNS = 125.0, (3, 150)
+_STEADY = 0.005  # by how much turns differ on a machine that nobody disturbs
 _STEADY_SHARE = 0.9  # of the runs, which nobody cut into
 
 
@@ -86,28 +87,28 @@ class _Turns:
         self.preempted += dropped
 
     def take_if_steady(
-        self, own: list[Timing], before: list[Timing], after: list[Timing], *, target: float
+        self, own: list[list[Timing]], beside: list[list[Timing]], *, target: float
     ) -> bool:
-        """Return whether nobody disturbed a long turn; it stands for all others then.
+        """Return whether nobody disturbed long turns; they stand for all others then.
 
-        Each of its runs is compared with the middle of the companion's, which are fewer: so what
-        that may be off by counts, too.
+        Each run is compared with the middle of the companion's, which are fewer: so what that may
+        be off by counts, too.
         """
-        kept = [self._sorted(timings)[0] for timings in (own, before, after)]
-        tried = len(own) + len(before) + len(after)
-        if sum(map(len, kept)) < _STEADY_SHARE * tried or min(map(len, kept)) < 3:
+        kept, others = ([self._sorted(turn)[0] for turn in turns] for turns in (own, beside))
+        tried = sum(map(len, own + beside))
+        if sum(map(len, kept + others)) < _STEADY_SHARE * tried or not all(kept + others):
             return False
-        half = len(kept[0]) // 2
-        pairs = [(kept[1], kept[2]), (kept[0][:half], kept[0][half:])]
-        if any(abs(median(one) / median(other) - 1) > _STEADY for one, other in pairs):
-            return False
-        beside = median(kept[1] + kept[2])
-        widths = [summarise(np.array(times)).half_width for times in (kept[0], kept[1] + kept[2])]
+        for middles in ([median(turn) for turn in turns] for turns in (kept, others)):
+            if max(middles) / min(middles) - 1 > _STEADY:
+                return False
+        runs, besides = list(chain(*kept)), list(chain(*others))
+        widths = [summarise(np.array(times)).half_width for times in (runs, besides)]
         if hypot(*widths) > target:
             return False
-        self.quotients = [time / beside for time in kept[0]]
-        self.samples, self.preempted = kept[0], self._sorted(own)[1]
-        self.beside, self.beside_width = [beside], widths[1]
+        self.beside, self.beside_width = [median(besides)], widths[1]
+        self.quotients = [time / self.beside[0] for time in runs]
+        self.samples = runs
+        self.preempted = list(chain(*(self._sorted(turn)[1] for turn in own)))
         return True
 
     def _sorted(self, timings: list[Timing]) -> tuple[list[float], list[float]]:
@@ -146,44 +147,47 @@ def measure_beside(
     timer = Timer(clocks=clocks, plan=plan, rest_share=rest_share, preemptible=privilege == "none")
     with no_garbage_collection():
         warm = timer.warm_up(run)
-        typical = warm[-1]
+        works_here = warm[-1].thread is not None
+        model = _Player(timer, run, warm[-1].wall, works_here)
+        other = _Player(timer, companion.run, timer.warm_up(companion.run)[-1].wall, works_here)
         turns = _Turns(clock=chosen_clock(clock, warm), preempted_ratio=plan.preempted_ratio)
-        works_here = typical.thread is not None
-        other = timer.warm_up(companion.run)[-1]
-        alone = timer.block(
-            companion.run, runs=_runs(_ALONE_MS, other, *_ALONE_RUNS), works_here=works_here
-        )
+        alone = other.turn(_ALONE_MS, _ALONE_RUNS)
         start = clocks.wall()
-        own = _turn(timer, run, typical, _LONG_TURN_MS, _LONG_TURN_RUNS, works_here)()
-        again = _turn(timer, companion.run, other, _ALONE_MS, _ALONE_RUNS, works_here)()
-        if not turns.take_if_steady(own, alone, again, target=plan.target):
-            own_turn = _turn(timer, run, typical, _TURN_MS, _TURN_RUNS, works_here)
-            other_turn = _turn(timer, companion.run, other, _TURN_MS, _TURN_RUNS, works_here)
-            before = other_turn()
+        own, beside = list[list[Timing]](), [alone]
+        for _ in range(_LONG_TURNS):
+            own.append(model.turn(_LONG_MS, _LONG_RUNS))
+            beside.append(other.turn(_ALONE_MS, _ALONE_RUNS))
+        if not turns.take_if_steady(own, beside, target=plan.target):
+            for one, before, after in zip(own, beside, beside[1:], strict=False):
+                turns.take(one, before, after)
+            before = other.turn(_TURN_MS, _TURN_RUNS)
             while not _enough(turns, plan, clocks.wall() - start):
-                now, after = own_turn(), other_turn()
-                turns.take(now, before, after)
+                one, after = model.turn(_TURN_MS, _TURN_RUNS), other.turn(_TURN_MS, _TURN_RUNS)
+                turns.take(one, before, after)
                 before = after
     return _told(turns, companion, turns.middle(alone), privilege)
 
 
-def _turn(  # noqa: PLR0917 - one line each, side by side
-    timer: Timer,
-    run: Run,
-    typical: Timing,
-    ms: float,
-    bounds: tuple[int, int],
-    works_here: bool,
-) -> Callable[[], list[Timing]]:
-    """Return what runs a model for a turn, of which runs of so many ms, within bounds, are left."""
-    dropped = _runs(_REFILL_MS, typical, 1, _MOST_DROPPED) if typical.wall < _LONG_MS else 0
-    runs = dropped + _runs(ms, typical, *bounds)
-    return lambda: timer.block(run, runs=runs, works_here=works_here, dropped=dropped)
+@dataclass(frozen=True, slots=True)
+class _Player:
+    """A model that takes turns, and how long one of its runs takes."""
+
+    timer: Timer
+    run: Run
+    run_ms: float
+    works_here: bool
+
+    def turn(self, ms: float, bounds: tuple[int, int]) -> list[Timing]:
+        """Run for a turn; return the runs that count, of so many ms in all, within bounds."""
+        refilling = self.run_ms < _SLOW_MS
+        dropped = _runs(_REFILL_MS, self.run_ms, 1, _MOST_DROPPED) if refilling else 0
+        runs = dropped + _runs(ms, self.run_ms, *bounds)
+        return self.timer.block(self.run, runs=runs, works_here=self.works_here, dropped=dropped)
 
 
-def _runs(ms: float, typical: Timing, least: int, most: int) -> int:
+def _runs(ms: float, run_ms: float, least: int, most: int) -> int:
     """Return how many runs take so long, within bounds."""
-    return int(np.clip(np.ceil(ms / max(typical.wall, 1e-6)), least, most))
+    return int(np.clip(np.ceil(ms / max(run_ms, 1e-6)), least, most))
 
 
 def _enough(turns: _Turns, plan: Plan, spent: float) -> bool:
