@@ -39,7 +39,7 @@ def modelled_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     For tests of what is done with measurements; on a busy machine these may forbid any budget.
     """
 
-    def measured(bench: Bench, job: Job, model: Mapping[str, Any]) -> Record:
+    def measured(bench: Bench, job: Job, model: Mapping[str, Any], worker: object) -> Record:
         size = Path(model["path"]).stat().st_size if "path" in model else 10**6
         latency = Latency(
             samples_ms=[size / 1e6], median_ms=size / 1e6, p90_ms=size / 1e6, p99_ms=size / 1e6,
@@ -48,6 +48,7 @@ def modelled_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
         )  # fmt: skip
         return Record(**bench._what(job), latency=latency, conditions=Conditions(), grade="A")
 
+    monkeypatch.setattr(Bench, "_worker", lambda bench, job: None)
     monkeypatch.setattr(Bench, "_measured", measured)
 
 
