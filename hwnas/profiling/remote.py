@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -16,6 +17,8 @@ from hwnas.errors import HwnasError
 from hwnas.io.interpreter import module_command, module_environment
 from hwnas.profiling.pages import VARIABLE, page_environment
 from hwnas.profiling.records import Pages
+
+_START_S = 60.0
 
 
 class WorkerError(HwnasError):
@@ -31,7 +34,7 @@ class RemoteWorker:
 
     def __init__(self, *, pages: Pages = "default") -> None:
         self._pages = pages
-        self._process: subprocess.Popen[str] | None = None
+        self._starting: Future[subprocess.Popen[str]] | None = None
         self._replies: queue.Queue[str | None] = queue.Queue()
         self._begun = 0
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - by __exit__
@@ -83,35 +86,36 @@ class RemoteWorker:
         return dict(reply["ok"])
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, whatever it is doing; where this is interrupted it can be done again."""
         self._begun = 0
-        process, self._process = self._process, None
-        if process is None:
+        if self._starting is None:
             return
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):  # a request that it will not read any more
-            process.stdin.close()
+        with suppress(OSError, TimeoutError):  # it could not be started at all
+            process = self._starting.result(timeout=_START_S)
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # a request that it will not read any more
+                process.stdin.close()
+        self._starting = None
 
     def _running(self) -> "subprocess.Popen[str]":
-        if self._process is not None and self._process.poll() is not None:
+        if self._starting is not None and self._starting.result().poll() is not None:
             self.stop()  # it died with nothing to do: no fault of what is asked now
-        if self._process is None:
+        if self._starting is None:
             self._errors.seek(0)
             self._errors.truncate()
             self._replies = queue.Queue()
-            self._process = _start(self._errors.fileno(), self._pages)
-            reader = threading.Thread(
-                target=_read, args=(self._process, self._replies), daemon=True
-            )
-            reader.start()
-        return self._process
+            self._starting = Future()
+            what = (self._starting, self._errors.fileno(), self._pages, self._replies)
+            # Not in the main thread: there an interruption could come between the start of a
+            # process and its name.
+            threading.Thread(target=_start_and_read, args=what, daemon=True).start()
+        return self._starting.result()
 
     def _crashed(self) -> WorkerError:
-        assert self._process is not None
-        code = self._process.wait()
+        assert self._starting is not None
+        code = self._starting.result().wait()
         self.stop()
         self._errors.seek(0)
         words = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
@@ -179,7 +183,19 @@ def _start(stderr: int, pages: Pages) -> "subprocess.Popen[str]":
     )
 
 
-def _read(process: "subprocess.Popen[str]", replies: "queue.Queue[str | None]") -> None:
+def _start_and_read(
+    starting: "Future[subprocess.Popen[str]]",
+    stderr: int,
+    pages: Pages,
+    replies: "queue.Queue[str | None]",
+) -> None:
+    """Start a process and read from it until it ends, which it does with this thread, too."""
+    try:
+        process = _start(stderr, pages)
+    except OSError as error:
+        starting.set_exception(error)
+        return
+    starting.set_result(process)
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
