@@ -10,6 +10,10 @@ Times = NDArray[np.float64]
 _MAD_TO_SIGMA = 1.4826
 _NEAR = 0.005
 _MEDIAN_INEFFICIENCY = 1.253  # standard error of a median over that of a mean, for normal noise
+# Fewer do not tell what is an outlier: of three, two that happen to agree would outvote the third.
+_FEWEST_TO_TRIM = 8
+# Student's quantiles of 97.5 % for 1, 2, ... degrees of freedom; from there on nearly 1.96 + 2.4/n.
+_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +28,12 @@ class Summary:
 
 
 def trimmed(times: Times) -> Times:
-    """Return the times within three robust standard deviations of the median, or near it."""
+    """Return the times within three robust standard deviations of the median, or near it.
+
+    Of a few times all are returned.
+    """
+    if len(times) < _FEWEST_TO_TRIM:
+        return times
     centre = np.median(times)
     deviation = np.abs(times - centre)
     limit = 3 * _MAD_TO_SIGMA * np.median(deviation)
@@ -44,7 +53,12 @@ def half_width(kept: Times) -> float:
     if median <= 0:
         return 1.0
     spread = float(np.std(kept, ddof=1))
-    return min(1.0, 1.96 * _MEDIAN_INEFFICIENCY * spread / float(np.sqrt(len(kept))) / median)
+    error = _MEDIAN_INEFFICIENCY * spread / float(np.sqrt(len(kept)))
+    return min(1.0, _quantile(len(kept) - 1) * error / median)
+
+
+def _quantile(freedom: int) -> float:
+    return _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.4 / freedom
 
 
 def summarise(times: Times) -> Summary:
