@@ -18,6 +18,7 @@ import numpy as np
 
 from hwnas.profiling.clocks import Clocks, Timing
 from hwnas.profiling.measure import (
+    FEWEST_USABLE,
     ROUND_MS,
     Plan,
     Run,
@@ -121,7 +122,8 @@ class _Turns:
     @property
     def usable(self) -> list[float]:
         """The quotients of turns that nobody cut short, or all where these are too few."""
-        return self.quotients if len(self.quotients) >= 3 else self.quotients + self.spoilt
+        enough = len(self.quotients) >= FEWEST_USABLE
+        return self.quotients if enough else self.quotients + self.spoilt
 
     def summary(self) -> Summary:
         """Return the figures of the usable quotients."""
@@ -191,19 +193,18 @@ def _runs(ms: float, run_ms: float, least: int, most: int) -> int:
 
 
 def _enough(turns: _Turns, plan: Plan, spent: float) -> bool:
-    if len(turns.usable) < 3:
+    if len(turns.usable) < FEWEST_USABLE:
         return False
     if len(turns.samples) + len(turns.preempted) >= 3 * plan.max_runs or spent >= plan.patience_s:
         return True
-    width = turns.summary().half_width
-    if spent >= plan.max_s or len(turns.samples) >= plan.max_runs:
-        return width <= 2 * plan.target or len(turns.samples) >= plan.max_runs
-    return len(turns.quotients) >= _FEWEST and width <= plan.target
+    accepted = plan.target if spent < plan.max_s else 2 * plan.target
+    return len(turns.quotients) >= _FEWEST and turns.summary().half_width <= accepted
 
 
 def _told(turns: _Turns, companion: Companion, alone_ms: float, privilege: Privilege) -> Latency:
     quotient = turns.summary()
-    samples = turns.samples if len(turns.samples) >= 3 else turns.samples + turns.preempted
+    kept = 0 if len(turns.samples) >= FEWEST_USABLE else len(turns.preempted)
+    samples = turns.samples + turns.preempted[:kept]
     raw = summarise(np.array(samples))
     median_ms = quotient.median * companion.latency_ms
     scale = raw.median / median_ms
@@ -216,6 +217,7 @@ def _told(turns: _Turns, companion: Companion, alone_ms: float, privilege: Privi
         n=len(samples),
         kept_share=quotient.kept_share,
         preempted=len(turns.preempted),
+        preempted_kept=kept,
         half_width=quotient.half_width,
         clock=turns.clock,
         privilege=privilege,

@@ -96,9 +96,10 @@ def _about_spread(latency: Latency) -> list[_Finding]:
 
 def _about_disturbance(latency: Latency, conditions: Conditions) -> list[_Finding]:
     findings = []
-    tried = latency.n + latency.preempted
+    tried = latency.n + latency.preempted - latency.preempted_kept
     share = latency.preempted / tried
-    text = f"{latency.preempted} of {tried} runs were preempted and repeated"
+    text = f"{latency.preempted} of {tried} runs were preempted"
+    text += ", which count for lack of others" if latency.preempted_kept else " and repeated"
     if latency.privilege == "fifo":
         text += "; the kernel took the core from real-time threads"
     findings.append(_by_size(share, (0.1, 0.3, 0.6), text))

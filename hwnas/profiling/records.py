@@ -81,10 +81,11 @@ class Latency:
     """Times of single runs and what was concluded from them.
 
     `samples_ms` are raw; `median_ms`, `p90_ms`, `p99_ms` are divided by `scale`, which is 1 unless
-    the reference model drifted by more than a hundredth. `contended` runs were left out as others
-    used the memory or the core; `contention` is by how much slower the memory was than at rest
-    beside the samples, and `memory_ms` the time of the probe that told so. `half_width` is that of
-    the median's 95 % confidence interval, as a share of the median.
+    the reference model drifted by more than a hundredth. Others cut into the `preempted` runs, of
+    which `preempted_kept` are among the samples for lack of others; `contended` runs were left out
+    as others used the memory or the core. `contention` is by how much slower the memory was than at
+    rest beside the samples, and `memory_ms` the time of the probe that told so. `half_width` is
+    that of the median's 95 % confidence interval, as a share of the median.
 
     With a `companion` (a network, as keys of records name it) the model was run in turns with this
     other one of the profile: `reference_ms` is what that took meanwhile, `reference_drift` by which
@@ -103,6 +104,7 @@ class Latency:
     half_width: float
     clock: Clock
     privilege: Privilege
+    preempted_kept: int = 0
     contended: int = 0
     contention: float | None = None
     memory_ms: float | None = None

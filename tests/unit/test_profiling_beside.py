@@ -135,6 +135,13 @@ def test_somebody_who_comes_and_goes_with_a_long_turn_is_seen(first):
     assert latency.median_ms == pytest.approx(5.0, rel=1e-6)
 
 
+def test_a_few_quotients_are_not_enough_however_many_runs_they_are_of():
+    machine = Machine(1.6, stretch_s=0.04)  # never steady for as long as a long turn
+    latency = told(machine, 0.6)
+    assert len(re.findall("m+", "".join(machine.log))) > 9
+    assert latency.half_width <= 2 * Plan().target or latency.n >= 3 * Plan().max_runs
+
+
 def test_what_the_companion_may_be_off_by_counts_in_a_long_turn():
     machine, noise = Machine(), np.random.default_rng(0).normal(2.0, 0.01, 10_000)
     runs = iter(noise)
