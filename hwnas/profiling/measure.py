@@ -21,11 +21,14 @@ from hwnas.profiling.statistics import Summary, summarise
 
 DRIFT_LIMIT = 0.01
 ROUND_MS = 5
+FEWEST_USABLE = 3
 _FEWEST_AT_REST = 18
 _COARSE_S = 1e-5
 # Of the time between two looks at the machine to that of a look: at most a fifth goes to looking.
 _LOOK_PAUSE = 4
 _REFERENCE_RUNS = 4  # of a look
+# The kernel takes the core from a real-time thread that does not rest within a second.
+_LONGEST_UNRESTED_S = 0.3
 
 
 # One inference. Returns its time in ms if the device has a clock of its own, else None.
@@ -98,8 +101,16 @@ class _Series:
     @property
     def usable(self) -> list[float]:
         """The accepted times, or with them what there is next best."""
-        undisturbed = self.accepted if self.at_rest else self.accepted + self.contended
-        return undisturbed if len(undisturbed) >= 3 else undisturbed + self.preempted
+        return self._undisturbed + self.preempted[: self.preempted_kept]
+
+    @property
+    def preempted_kept(self) -> int:
+        """How many preempted times count, as there are no others."""
+        return len(self.preempted) if len(self._undisturbed) < FEWEST_USABLE else 0
+
+    @property
+    def _undisturbed(self) -> list[float]:
+        return self.accepted if self.at_rest else self.accepted + self.contended
 
     @property
     def contention(self) -> float:
@@ -145,7 +156,10 @@ def measure(
         used = chosen_clock(clock, warm)
         ratio = plan.preempted_ratio
         model = _Series(clock=used, preempted_ratio=ratio)
-        drift = _Series(clock="wall" if used == "device" else used, preempted_ratio=ratio)
+        drift = _Series(clock=used, preempted_ratio=ratio)
+        if used == "device":  # the state of the host says nothing of it
+            memory = None
+            reference = _if_on_device(reference)
         watch = _Watch(timer=session, reference=reference, memory=memory, core=core, drift=drift)
         session.collect(run, watch=watch, model=model, typical=warm[-1], enough=enough)
     concluded = _concluded(model, drift, baseline_ms, privilege)
@@ -175,6 +189,7 @@ def _concluded(
         n=len(model.usable),
         kept_share=summary.kept_share,
         preempted=len(model.preempted),
+        preempted_kept=model.preempted_kept,
         contended=len(model.contended) if model.at_rest else 0,
         half_width=summary.half_width,
         clock=model.clock,
@@ -223,8 +238,12 @@ class Timer:
 
     def block(self, run: Run, *, runs: int, works_here: bool, dropped: int = 1) -> list[Timing]:
         """Run a block, drop its first runs, and leave the core to others for a moment."""
-        start = self.clocks.wall()
-        timings = [self.once(run, works_here=works_here) for _ in range(runs)]
+        start, timings = self.clocks.wall(), list[Timing]()
+        for _ in range(runs):
+            if self.clocks.wall() - start > _LONGEST_UNRESTED_S:
+                self._rest_since(start)
+                start = self.clocks.wall()
+            timings.append(self.once(run, works_here=works_here))
         self._rest_since(start)
         return timings[dropped:]
 
@@ -343,6 +362,11 @@ def chosen_clock(wanted: Literal["wall", "thread_cpu"], warm: list[Timing]) -> C
     if warm[-1].device is not None:
         return "device"
     return wanted if warm[-1].thread is not None else "wall"
+
+
+def _if_on_device(reference: Run | None) -> Run | None:
+    """Return a reference that runs on a device with a clock of its own, None for any other."""
+    return None if reference is None or reference() is None else reference
 
 
 @contextmanager

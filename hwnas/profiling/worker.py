@@ -65,7 +65,8 @@ class _Worker:
         with _privileged(request, settings) as held:
             latency = self._latency(session.run, request, held)
         conditions = _conditions(before, own)
-        energy = energy_per_run_mj(session.run)
+        # The counters are the processor's.
+        energy = None if latency.clock == "device" else energy_per_run_mj(session.run)
         session.close()
         return {
             "latency": dataclasses.asdict(latency),

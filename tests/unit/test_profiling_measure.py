@@ -1,11 +1,15 @@
 """The protocol against a machine whose clocks the test moves by hand."""
 
+import dataclasses
+
 import pytest
 
 from hwnas.profiling.clocks import Clocks, thread_clock_step
 from hwnas.profiling.clocks import _step as step
 from hwnas.profiling.contention import Levels, MemoryProbe
+from hwnas.profiling.grading import grade
 from hwnas.profiling.measure import Plan, measure
+from hwnas.profiling.records import Conditions, Settings
 
 
 class Machine:
@@ -104,7 +108,10 @@ def test_always_preempted_runs_are_better_than_none(machine):
     run = machine.model("m", 5.0, preempted=lambda i: 5.0)
     result = measure(run, clock="wall", plan=plan, clocks=machine.clocks())
     assert result.median_ms == pytest.approx(10.0)
-    assert result.preempted == result.n
+    assert result.preempted == result.preempted_kept == result.n
+    letter, reasons = grade(result, settings=Settings(), conditions=Conditions())
+    assert letter == "D"
+    assert f"{result.n} of {result.n} runs were preempted" in reasons[-1]
 
 
 def test_work_of_another_thread_is_timed_by_the_wall(machine):
@@ -116,8 +123,6 @@ def test_work_of_another_thread_is_timed_by_the_wall(machine):
 
 
 def test_a_coarse_processor_clock_is_not_used(machine):
-    import dataclasses
-
     clocks = dataclasses.replace(machine.clocks(), thread_step_s=0.0156)
     result = measure(machine.model("m", jitter(5.0)), clock="thread_cpu", clocks=clocks)
     assert result.clock == "wall"
@@ -147,12 +152,40 @@ def test_a_device_with_its_own_clock_is_believed(machine):
     assert result.median_ms == 3.25
 
 
+@pytest.mark.parametrize(("on_device", "scale"), [(False, 1.0), (True, 1.05)])
+def test_the_state_of_the_host_is_none_of_the_device(machine, on_device, scale):
+    def run():
+        return 5.0
+
+    def reference():
+        machine.wall += 2e-3  # twice as slow as it was
+        return 1.05 if on_device else None
+
+    result = measure(
+        run, clock="wall", reference=reference, baseline_ms=1.0,
+        memory=Neighbour([0.9]), clocks=ticking(machine),
+    )  # fmt: skip
+    assert result.median_ms == pytest.approx(5.0 / scale)
+    assert result.reference_ms == (1.05 if on_device else None)
+    assert result.contention is None
+
+
 def test_the_reference_is_run_before_between_and_after(machine):
     plan = Plan(warmup_runs=5, warmup_s=0.0, min_runs=54, stretch_blocks=5, look_every_s=0.14)
     model, reference = machine.model("m", jitter(5.0)), machine.model("r", 1.0)
     measure(model, clock="wall", reference=reference, plan=plan, clocks=machine.clocks())
     blocks = "".join(machine.log[5:]).replace("rrrr", "R").replace("m" * 10, "M")
     assert blocks == "RMMMRMMMR"
+
+
+def ticking(machine):
+    """Return clocks that go on by themselves."""
+
+    def wall():
+        machine.wall += 1e-3
+        return machine.wall
+
+    return dataclasses.replace(machine.clocks(), wall=wall)
 
 
 def halved(machine, ms, *, until_s):
@@ -251,6 +284,21 @@ def test_real_time_threads_leave_the_core_for_a_while(machine):
     measure(run, clock="wall", rest_share=0.2, clocks=machine.clocks())
     busy = 5.0 * 10 / 1e3 * 3
     assert machine.slept == pytest.approx(busy * 0.25)
+
+
+def test_no_real_time_thread_goes_on_for_a_second(machine):
+    """The kernel would take the core from it, in the middle of a run."""
+    model, longest, since = machine.model("m", 200.0), 0.0, 0.0
+
+    def run():
+        nonlocal longest, since
+        since = 0.2 if machine.slept > run.slept else since + 0.2
+        run.slept, longest = machine.slept, max(longest, since)
+        model()
+
+    run.slept = 0.0
+    measure(run, clock="wall", rest_share=0.07, clocks=machine.clocks(), plan=Plan(warmup_runs=1))
+    assert longest < 0.7
 
 
 def test_samples_are_rounded_to_hundredths_of_microseconds(machine):
