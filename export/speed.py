@@ -59,7 +59,7 @@ def race(
     turns = how.rounds if len(files) > 1 else 1
     seconds = how.seconds * how.rounds / turns
     with (
-        device_lock(here.fingerprint, folder=lock_folder),
+        device_lock(folder=lock_folder),
         RemoteWorker(pages=how.pages) as worker,
         closing(FreshWorkers(uses=1)) as fresh,
         tempfile.TemporaryDirectory(prefix="hwnas-") as folder,

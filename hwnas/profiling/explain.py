@@ -20,7 +20,6 @@ from hwnas.io import onnxwire
 from hwnas.io.scratch import scratch_folder
 from hwnas.profiling.backends.ort import feeds_for, first_line, open_session, refusals
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.machine import device
 from hwnas.profiling.privilege import privileged
 
 RUNTIME = "(runtime)"
@@ -63,7 +62,7 @@ def explain(
     Raises UnreliableError beside a profiler, which it would disturb.
     """
     with (
-        device_lock(device().fingerprint, folder=lock_folder),
+        device_lock(folder=lock_folder),
         scratch_folder() as folder,
     ):
         session = open_session(model, threads=threads, profile_prefix=f"{folder}/profile")

@@ -13,6 +13,7 @@ from platformdirs import user_cache_path
 
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.io import lockfile
+from hwnas.profiling.machine import whole_machine
 
 FOLDER_VARIABLE = "HWNAS_LOCKS"
 SHARED = Path("/tmp")  # noqa: S108 - not $TMPDIR, which may be a user's own
@@ -20,14 +21,16 @@ _ELSEWHERE = f"let {FOLDER_VARIABLE} name a folder of this machine that can be w
 
 
 @contextmanager
-def device_lock(fingerprint: str, *, folder: Path | None = None) -> Iterator[None]:
-    """Hold the lock of a device, in `folder` or else where every profiler looks for it.
+def device_lock(*, folder: Path | None = None) -> Iterator[None]:
+    """Hold the lock of this machine, in `folder` or else where every profiler looks for it.
 
+    It is one for all cores, as they share memory and caches.
     Raises UnreliableError while another process holds it.
     """
+    name = f"hwnas-profiling-{whole_machine()}.lock"
     tried: list[str] = []
     for choice in _choices(folder):
-        path = choice / f"hwnas-profiling-{fingerprint}.lock"
+        path = choice / name
         try:
             choice.mkdir(parents=True, exist_ok=True)
             held = lockfile.held(path)

@@ -14,6 +14,7 @@ from hwnas.errors import HwnasError, UnreliableError
 from hwnas.io import lockfile
 from hwnas.profiling import locks
 from hwnas.profiling.locks import FOLDER_VARIABLE, device_lock
+from hwnas.profiling.machine import whole_machine
 
 NOBODY = 65534
 FREE, HELD, REFUSED = 0, 1, 2
@@ -31,6 +32,7 @@ def shared(
         place = Path(folder) / "tmp"
         place.mkdir()
         os.chmod(place, 0o1777)
+        monkeypatch.setattr(locks, "whole_machine", lambda: "f")
         monkeypatch.setattr(locks, "SHARED", place)
         monkeypatch.setattr(locks, "user_cache_path", lambda _: Path(folder) / str(os.geteuid()))
         monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -57,7 +59,7 @@ def as_another_user(act: Callable[[], int]) -> int:
 def outcome_of_locking() -> int:
     """Return whether the device can be locked."""
     try:
-        with device_lock("f"):
+        with device_lock():
             return FREE
     except UnreliableError as error:
         return HELD if str(os.getppid()) in error.message else REFUSED
@@ -65,7 +67,7 @@ def outcome_of_locking() -> int:
 
 @pytest.mark.usefixtures("shared")
 def test_a_profiler_of_another_user_is_kept_off() -> None:
-    with device_lock("f"):
+    with device_lock():
         assert as_another_user(outcome_of_locking) == HELD
     assert as_another_user(outcome_of_locking) == FREE
 
@@ -74,19 +76,25 @@ def test_a_file_that_another_user_made_is_locked(shared: Path) -> None:
     assert as_another_user(outcome_of_locking) == FREE
     (path,) = shared.iterdir()
     assert path.stat().st_mode & 0o777 == 0o666  # in spite of the umask of who made it
-    with device_lock("f"):
+    with device_lock():
         assert path.read_text() == str(os.getpid())
         assert as_another_user(outcome_of_locking) == HELD
     os.chmod(path, 0o444)
-    with device_lock("f"):
+    with device_lock():
         assert as_another_user(outcome_of_locking) == HELD
 
 
-def test_two_devices_are_two_locks(shared: Path) -> None:
-    with device_lock("f"), device_lock("g"):
-        assert len(list(shared.iterdir())) == 2
-        with pytest.raises(UnreliableError, match=f"process {os.getpid()}"), device_lock("g"):
-            pass
+@pytest.mark.usefixtures("shared")
+def test_a_profiler_on_other_cores_is_kept_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "whole_machine", whole_machine)
+    cores = os.sched_getaffinity(0)
+
+    def on_one_core() -> int:
+        os.sched_setaffinity(0, [max(cores)])
+        return outcome_of_locking()
+
+    with device_lock():
+        assert as_another_user(on_one_core) == HELD
 
 
 def lay_link(path: Path, victim: Path) -> None:
@@ -116,39 +124,39 @@ def test_a_trap_in_the_place_of_the_lock_is_left_alone(
     victim = shared / "victim"
     victim.write_text("precious")
     lay(shared / "hwnas-profiling-f.lock", victim)
-    with device_lock("f"):
+    with device_lock():
         assert victim.read_text() == "precious"
         assert not (shared / "absent").exists()
-        with pytest.raises(UnreliableError, match="another profiler"), device_lock("f"):
+        with pytest.raises(UnreliableError, match="another profiler"), device_lock():
             pass
 
 
 def test_a_lock_file_that_was_cleared_away_is_made_anew(shared: Path) -> None:
-    with device_lock("f"):
+    with device_lock():
         pass
     next(shared.iterdir()).unlink()
-    with device_lock("f"):
+    with device_lock():
         assert outcome_of_locking() == REFUSED  # held by this process, not by its parent
 
 
 def test_what_stands_in_the_file_is_not_believed(shared: Path) -> None:
     (shared / "hwnas-profiling-f.lock").write_text("\x1b[2Jhello")
-    with device_lock("f"):
+    with device_lock():
         (shared / "hwnas-profiling-f.lock").write_text("\x1b[2Jhello")
-        with pytest.raises(UnreliableError, match=r"\(process unknown\)"), device_lock("f"):
+        with pytest.raises(UnreliableError, match=r"\(process unknown\)"), device_lock():
             pass
 
 
 def test_a_folder_can_be_named(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with device_lock("f"):
+    with device_lock():
         monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
-        with device_lock("f"), device_lock("f", folder=tmp_path / "more"):
+        with device_lock(), device_lock(folder=tmp_path / "more"):
             pass
     (tmp_path / "file").touch()
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "file" / "locks"))
-    with pytest.raises(HwnasError, match="no place for the lock") as raised, device_lock("f"):
+    with pytest.raises(HwnasError, match="no place for the lock") as raised, device_lock():
         pass
     assert FOLDER_VARIABLE in (raised.value.hint or "")
     assert len(list(shared.iterdir())) == 1
@@ -164,13 +172,13 @@ def test_without_a_common_folder_there_is_a_place_of_the_user(
     monkeypatch.setattr(locks, "user_cache_path", lambda _: nowhere)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with (
-        device_lock("f"),
+        device_lock(),
         pytest.raises(HwnasError, match="another profiler"),
-        device_lock("f"),
+        device_lock(),
     ):
         pass
     monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
-    with pytest.raises(HwnasError, match="no place for the lock"), device_lock("f"):
+    with pytest.raises(HwnasError, match="no place for the lock"), device_lock():
         pass
 
 
@@ -178,9 +186,9 @@ def test_without_a_common_folder_there_is_a_place_of_the_user(
 def test_systems_without_flock_have_a_lock_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lockfile, "held", lockfile.held_without_flock)
     told = pytest.raises(UnreliableError, match=f"process {os.getpid()}")
-    with device_lock("f"), told, device_lock("f"):
+    with device_lock(), told, device_lock():
         pass
-    with device_lock("f"):
+    with device_lock():
         pass
 
 
