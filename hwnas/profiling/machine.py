@@ -4,12 +4,13 @@ Whatever cannot be read (other systems, containers, missing drivers) is None and
 nobody.
 """
 
+import math
 import os
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
 
@@ -29,9 +30,9 @@ _SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "schedutil")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuTimes:
-    """Seconds since boot that the cores were busy, lost to other guests, and in all."""
+    """Seconds since boot that each core was busy, and that all lost to other guests and had."""
 
-    busy: tuple[float, ...]
+    busy: Mapping[int, float]
     steal: float
     total: float
     at: float
@@ -41,12 +42,13 @@ class CpuTimes:
 class Readings:
     """What could be read of the machine's state. Shares are fractions of a core's time.
 
-    `busy_by_core` is of all cores, `allowed` those that we may use (none named: all).
+    `busy_by_core` is of all cores that are on, by their numbers; `allowed` are those that we may
+    use (none named: all).
     """
 
     cores: int
     load: float | None = None
-    busy_by_core: tuple[float, ...] = ()
+    busy_by_core: Mapping[int, float] = field(default_factory=dict)
     allowed: tuple[int, ...] = ()
     steal_share: float | None = None
     governor: str | None = None
@@ -93,10 +95,14 @@ class Preflight:
 
     @property
     def quiet_cores(self) -> tuple[int, ...]:
-        """The cores that may be used, quietest first, later ones first among equals."""
+        """The cores that may be used, quietest first, later ones first among equals.
+
+        Those of which nothing is known come last.
+        """
         busy = self.readings.busy_by_core
-        usable = [core for core in allowed_cores() if core < len(busy)]
-        return tuple(sorted(usable, key=lambda core: (round(busy[core], 1), -core)))
+        return tuple(
+            sorted(allowed_cores(), key=lambda core: (round(busy.get(core, math.inf), 1), -core))
+        )
 
 
 def judge(readings: Readings, *, privilege: Privilege, threads: int = 1) -> Preflight:
@@ -160,7 +166,13 @@ def cpu_times() -> CpuTimes:
         sum(core) - getattr(core, "guest", 0) - getattr(core, "guest_nice", 0) for core in cores
     ]
     return CpuTimes(
-        busy=tuple(total - rest for total, rest in zip(whole, idle, strict=True)),
+        busy=dict(
+            zip(
+                _core_numbers(len(cores)),
+                (total - rest for total, rest in zip(whole, idle, strict=True)),
+                strict=True,
+            )
+        ),
         steal=sum(getattr(core, "steal", 0.0) for core in cores),
         total=sum(whole),
         at=time.monotonic(),
@@ -169,22 +181,22 @@ def cpu_times() -> CpuTimes:
 
 def shares_between(
     before: CpuTimes, after: CpuTimes, *, own_seconds: float = 0.0
-) -> tuple[tuple[float, ...], float]:
+) -> tuple[dict[int, float], float]:
     """Return the busy share of each core and the stolen share between two readings.
 
     `own_seconds` of processor time (our own measurement) are taken off the busiest cores. Where a
     core went off or on in between, nothing is known.
     """
-    if len(before.busy) != len(after.busy):
-        return (), 0.0
+    if before.busy.keys() != after.busy.keys():
+        return {}, 0.0
     elapsed = max(after.at - before.at, 1e-6)
-    busy = [max(0.0, b - a) for a, b in zip(before.busy, after.busy, strict=True)]
-    for core in sorted(range(len(busy)), key=lambda core: -busy[core]):
+    busy = {core: max(0.0, after.busy[core] - then) for core, then in before.busy.items()}
+    for core in sorted(busy, key=lambda core: -busy[core]):
         ours = min(busy[core], own_seconds)
         busy[core] -= ours
         own_seconds -= ours
     total = max(after.total - before.total, 1e-6)
-    shares = tuple(min(1.0, seconds / elapsed) for seconds in busy)
+    shares = {core: min(1.0, seconds / elapsed) for core, seconds in busy.items()}
     return shares, max(0.0, after.steal - before.steal) / total
 
 
@@ -200,8 +212,14 @@ def conditions_since(before: CpuTimes, *, own_seconds: float) -> Conditions:
     )
 
 
-def _mean_of(busy: Sequence[float], cores: Sequence[int]) -> float | None:
-    counted = [busy[core] for core in cores if core < len(busy)] or busy
+def _core_numbers(count: int) -> Sequence[int]:
+    """Return the numbers of the cores that psutil lists: of those that are on, with gaps."""
+    lines = re.findall(r"^cpu(\d+) ", _text(Path("/proc/stat")) or "", re.MULTILINE)
+    return [int(number) for number in lines] if len(lines) == count else range(count)
+
+
+def _mean_of(busy: Mapping[int, float], cores: Sequence[int]) -> float | None:
+    counted = [busy[core] for core in cores if core in busy] or list(busy.values())
     return sum(counted) / len(counted) if counted else None
 
 
@@ -230,6 +248,11 @@ def cgroup_quota(
             folders += [base / group for group in (inner, *inner.parents)]
     quotas = [quota for quota in map(_quota_in, folders) if quota is not None]
     return min(quotas, default=None)
+
+
+def whole_machine() -> str:
+    """Return what identifies this machine whichever of its cores this process may use."""
+    return digest({"cpu": _cpu_model(), "machine": platform.machine()})[:16]
 
 
 def device(*, name: str | None = None) -> Device:

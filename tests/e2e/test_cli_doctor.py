@@ -96,7 +96,7 @@ def test_a_broken_runtime_does_not_stop_the_doctor(monkeypatch: pytest.MonkeyPat
 
 
 def test_busy_machines_get_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = Readings(cores=2, busy_by_core=(0.9, 0.9), governor="powersave", quota_cores=1.5)
+    busy = Readings(cores=2, busy_by_core={0: 0.9, 1: 0.9}, governor="powersave", quota_cores=1.5)
     monkeypatch.setattr(examining, "read_machine", lambda **_: busy)
     monkeypatch.setattr(examining, "available_privilege", lambda: "none")
     one = examining.Busy(name="make", pid=7, percent=90.0)

@@ -20,7 +20,13 @@ from hwnas.profiling.machine import (
 )
 from hwnas.profiling.privilege import available_privilege, privileged, realtime_share
 
-QUIET = Readings(cores=4, load=0.1, busy_by_core=(0.0, 0.02, 0.01, 0.0), steal_share=0.0)
+
+def cores(*busy):
+    """Return shares or seconds by the numbers of the cores."""
+    return dict(enumerate(busy))
+
+
+QUIET = Readings(cores=4, load=0.1, busy_by_core=cores(0.0, 0.02, 0.01, 0.0), steal_share=0.0)
 
 
 def state(**changes):
@@ -38,7 +44,7 @@ def test_a_machine_of_which_nothing_can_be_read_is_fine():
 @pytest.mark.parametrize(
     ("verdict", "number", "changes"),
     [
-        ("refused", "52%", {"busy_by_core": (1.0, 0.9, 0.1, 0.08)}),
+        ("refused", "52%", {"busy_by_core": cores(1.0, 0.9, 0.1, 0.08)}),
         ("refused", "5.0%", {"steal_share": 0.05}),
         ("refused", "0.50 cores", {"quota_cores": 0.5}),
         ("degraded", "3.5", {"load": 3.5}),
@@ -55,7 +61,7 @@ def test_the_verdict_comes_with_numbers(verdict, number, changes):
 
 
 def test_privilege_makes_a_busy_machine_usable():
-    busy = state(busy_by_core=(0.9, 0.9, 0.9, 0.9))
+    busy = state(busy_by_core=cores(0.9, 0.9, 0.9, 0.9))
     assert judge(busy, privilege="fifo").verdict == "degraded"
     assert judge(busy, privilege="none").verdict == "refused"
 
@@ -67,25 +73,37 @@ def test_more_threads_than_cores_or_quota_are_refused():
 
 def test_quiet_cores_come_first(monkeypatch):
     monkeypatch.setattr("hwnas.profiling.machine.allowed_cores", lambda: [0, 1, 2, 3])
-    found = judge(state(busy_by_core=(0.0, 0.9, 0.0, 0.3)), privilege="fifo")
+    found = judge(state(busy_by_core=cores(0.0, 0.9, 0.0, 0.3)), privilege="fifo")
     assert found.quiet_cores == (2, 0, 3, 1)
     monkeypatch.setattr("hwnas.profiling.machine.allowed_cores", lambda: [1, 3])
     assert found.quiet_cores == (3, 1)
 
 
+def test_cores_that_are_off_leave_gaps_in_the_numbers(monkeypatch):
+    on = (0, 2, 4, 6)  # the second threads are off on a machine that counts them in between
+    times = [type("Times", (tuple,), {"idle": 9.0})((9.0, float(core))) for core in on]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: times)
+    table = "cpu  1 2\n" + "".join(f"cpu{core} 1 2\n" for core in on)
+    monkeypatch.setattr(machine, "_text", lambda path: table if path.name == "stat" else None)
+    assert cpu_times().busy == {core: float(core) for core in on}
+    monkeypatch.setattr("hwnas.profiling.machine.allowed_cores", lambda: [4, 6, 8])
+    found = judge(state(busy_by_core={0: 0.0, 2: 0.0, 4: 0.9, 6: 0.0}), privilege="fifo")
+    assert found.quiet_cores == (6, 4, 8)  # of the last nothing is known
+
+
 def test_shares_between_two_readings():
-    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
-    after = CpuTimes(busy=(12.0, 5.5), steal=0.4, total=48.0, at=104.0)
+    before = CpuTimes(busy=cores(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=cores(12.0, 5.5), steal=0.4, total=48.0, at=104.0)
     busy, steal = shares_between(before, after)
-    assert busy == pytest.approx((0.5, 0.125))
+    assert busy == pytest.approx(cores(0.5, 0.125))
     assert steal == pytest.approx(0.05)
 
 
 def test_our_own_work_is_not_held_against_the_machine():
-    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
-    after = CpuTimes(busy=(13.0, 6.0), steal=0.0, total=48.0, at=104.0)
-    assert shares_between(before, after, own_seconds=3.0)[0] == pytest.approx((0.0, 0.25))
-    assert shares_between(before, after, own_seconds=9.0)[0] == pytest.approx((0.0, 0.0))
+    before = CpuTimes(busy=cores(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=cores(13.0, 6.0), steal=0.0, total=48.0, at=104.0)
+    assert shares_between(before, after, own_seconds=3.0)[0] == pytest.approx(cores(0.0, 0.25))
+    assert shares_between(before, after, own_seconds=9.0)[0] == pytest.approx(cores(0.0, 0.0))
 
 
 def test_this_machine_can_be_read():
@@ -226,16 +244,16 @@ def test_trying_does_not_change_anything():
 
 def test_only_the_cores_that_we_may_use_count():
     # Others' work on other cores of the host, and our own two cores busy among idle ones.
-    host = state(cores=2, busy_by_core=(0.9, 0.9, 0.9, 0.0, 0.0, 0.9), allowed=(3, 4))
+    host = state(cores=2, busy_by_core=cores(0.9, 0.9, 0.9, 0.0, 0.0, 0.9), allowed=(3, 4))
     assert judge(host, privilege="none").verdict == "fine"
-    host = state(cores=2, busy_by_core=(0.0,) * 62 + (0.9, 0.9), allowed=(62, 63))
+    host = state(cores=2, busy_by_core=cores(*(0.0,) * 62, 0.9, 0.9), allowed=(62, 63))
     assert judge(host, privilege="none").verdict == "refused"
 
 
 def test_a_core_that_went_off_in_between_leaves_the_shares_unknown(monkeypatch):
-    before = CpuTimes(busy=(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
-    after = CpuTimes(busy=(12.0,), steal=0.4, total=48.0, at=104.0)
-    assert shares_between(before, after) == ((), 0.0)
+    before = CpuTimes(busy=cores(10.0, 5.0), steal=0.0, total=40.0, at=100.0)
+    after = CpuTimes(busy=cores(12.0), steal=0.4, total=48.0, at=104.0)
+    assert shares_between(before, after) == ({}, 0.0)
     monkeypatch.setattr(machine, "cpu_times", lambda: after)
     found = conditions_since(before, own_seconds=0.0)
     assert (found.busy_share, found.steal_share) == (None, None)
