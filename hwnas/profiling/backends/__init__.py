@@ -7,19 +7,17 @@ from collections.abc import Mapping
 
 from hwnas.errors import MissingPackageError, unknown_name
 from hwnas.profiling.backends.base import Backend, BuildCall, ModuleModel, Session
-from hwnas.profiling.backends.ort import OnnxRuntime
+from hwnas.profiling.backends.ort import CPU, CUDA, TENSORRT, OnnxRuntime
 from hwnas.profiling.backends.ov import OpenVino
 from hwnas.profiling.backends.pytorch import Torch
 
 # The two packages hold the same module and exclude each other.
 _WITH_GPU = "with an NVIDIA GPU: pip uninstall -y onnxruntime; pip install onnxruntime-gpu"
 BACKENDS: Mapping[str, Backend] = {
-    "onnxruntime": OnnxRuntime(name="onnxruntime", provider="CPUExecutionProvider"),
-    "onnxruntime-cuda": OnnxRuntime(
-        name="onnxruntime-cuda", provider="CUDAExecutionProvider", hint=_WITH_GPU
-    ),
+    "onnxruntime": OnnxRuntime(name="onnxruntime", provider=CPU),
+    "onnxruntime-cuda": OnnxRuntime(name="onnxruntime-cuda", provider=CUDA, hint=_WITH_GPU),
     "onnxruntime-tensorrt": OnnxRuntime(
-        name="onnxruntime-tensorrt", provider="TensorrtExecutionProvider", hint=_WITH_GPU
+        name="onnxruntime-tensorrt", provider=TENSORRT, hint=_WITH_GPU
     ),
     "openvino": OpenVino(),
     "torch": Torch(name="torch", compiled=False),

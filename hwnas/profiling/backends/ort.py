@@ -27,6 +27,10 @@ _DTYPES = {
     "tensor(int8)": "int8",
 }
 CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+# What serves the nodes that a provider cannot, the fastest first.
+_BEHIND: dict[str, tuple[str, ...]] = {CPU: (), CUDA: (CPU,), TENSORRT: (CUDA, CPU)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,14 +134,21 @@ def open_session(
     if profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = profile_prefix
-    providers = [provider] if provider == CPU else [provider, CPU]
     try:
         # Its fallback prints to standard output and would run elsewhere than what is measured.
-        return onnxruntime.InferenceSession(
-            str(path), options, providers=providers, enable_fallback=0
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=[provider, *_BEHIND[provider]], enable_fallback=0
         )
     except refusals() as error:
         raise HwnasError(f"onnxruntime cannot load {path.name}: {first_line(error)}") from error
+    if provider not in session.get_providers():
+        # With its log off, it says nothing of libraries that it does not find.
+        raise HwnasError(
+            f"onnxruntime left {provider} out: its libraries cannot be loaded "
+            f"(there are {', '.join(session.get_providers())})",
+            "hwnas doctor; see docs/devices.md for what it needs",
+        )
+    return session
 
 
 def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is untyped
@@ -163,6 +174,7 @@ def refusals() -> tuple[type[Exception], ...]:
         state.NotImplemented,
         state.RuntimeException,
         UnicodeDecodeError,  # its own messages quote names of a damaged file
+        RuntimeError,  # a provider whose libraries do not load
     )
 
 

@@ -1,5 +1,6 @@
 """PyTorch: eager and compiled, on the CPU, or on a GPU if there is one."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -54,7 +55,7 @@ class Torch:
         images = images.to(device=device, dtype=dtype)
         if images.dim() == 4:
             images = images.contiguous(memory_format=torch.channels_last)
-        call: Callable[[torch.Tensor], object] = torch.compile(module) if self.compiled else module
+        call = _compiled(module) if self.compiled else module
         session = TorchSession(call=call, images=images, on_gpu=on_gpu)
         try:
             session.run()
@@ -62,6 +63,21 @@ class Torch:
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]
             raise HwnasError(f"torch cannot run the model: {reason[:300]}") from error
         return session
+
+
+def _compiled(module: "torch.nn.Module") -> "Callable[[torch.Tensor], object]":
+    """Return a module compiled for its input alone, however many others this process has had.
+
+    All networks share the code of one class, of which torch compiles eight forms by default; it
+    runs the ninth as it is, and only logs that.
+    """
+    import torch
+    from torch._dynamo import config
+
+    config.recompile_limit = config.accumulated_recompile_limit = sys.maxsize
+    config.fail_on_recompile_limit_hit = True
+    compiled: Callable[[torch.Tensor], object] = torch.compile(module, dynamic=False)
+    return compiled
 
 
 @dataclass(slots=True)
