@@ -100,7 +100,7 @@ class RemoteWorker:
         self._starting = None
 
     def _running(self) -> "subprocess.Popen[str]":
-        if self._starting is not None and self._starting.result().poll() is not None:
+        if self._starting is not None and self._ended(self._starting):
             self.stop()  # it died with nothing to do: no fault of what is asked now
         if self._starting is None:
             self._errors.seek(0)
@@ -111,7 +111,19 @@ class RemoteWorker:
             # Not in the main thread: there an interruption could come between the start of a
             # process and its name.
             threading.Thread(target=_start_and_read, args=what, daemon=True).start()
-        return self._starting.result()
+        try:
+            return self._starting.result()
+        except OSError as error:  # out of memory or of processes, for now
+            raise WorkerError(
+                "crash", f"no process to measure in can be started: {error}"
+            ) from error
+
+    @staticmethod
+    def _ended(starting: "Future[subprocess.Popen[str]]") -> bool:
+        try:
+            return starting.result().poll() is not None
+        except OSError:
+            return True
 
     def _crashed(self) -> WorkerError:
         assert self._starting is not None

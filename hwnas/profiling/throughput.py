@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.profiling.machine import available_cores, conditions_since, cpu_times
+from hwnas.profiling.machine import conditions_since, cpu_times
 from hwnas.profiling.records import Conditions, Latency
 from hwnas.profiling.remote import RemoteWorker
 from hwnas.profiling.statistics import summarise
@@ -35,12 +35,11 @@ def measure_throughput(
 ) -> Throughput:
     """Return the throughput of `workers` processes that run the model of `request` at once.
 
-    Real-time priority is used only if a core is left for everybody else.
+    Not with real-time priority: these processes never rest, and others could not run at all, or
+    the kernel would stop them for a part of each second.
     """
     cores = request["cores"]
-    privileges = request["privileges"]
-    if workers * request["settings"]["threads"] >= available_cores():
-        privileges = [name for name in privileges if name != "fifo"]
+    privileges = [name for name in request["privileges"] if name != "fifo"]
     pages = request["settings"]["pages"]
     with ExitStack() as stack:
         crew = [stack.enter_context(RemoteWorker(pages=pages)) for _ in range(workers)]
