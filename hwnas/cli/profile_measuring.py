@@ -58,7 +58,7 @@ def measure(
     found = [record for key, record in read_profile(target).records.items() if key in wanted]
     summary = groups(found)
     document = {"profile": str(target), **_counts(outcome), "groups": [*map(asdict, summary)]}
-    output.result(document, _text(target, outcome, summary, level_known=bool(options.beside)))
+    output.result(document, _text(target, outcome, summary))
     check_failures(outcome.failed, len(jobs), target)
 
 
@@ -129,9 +129,7 @@ def _counts(outcome: "Outcome") -> dict[str, Any]:
     }
 
 
-def _text(
-    target: Path, outcome: "Outcome", summary: "Sequence[Group]", *, level_known: bool
-) -> str:
+def _text(target: Path, outcome: "Outcome", summary: "Sequence[Group]") -> str:
     lines = [
         f"{target}: {outcome.measured} measured, {outcome.skipped} there already, "
         f"{outcome.failed} failed; building {clock(outcome.build_s)}, "
@@ -139,7 +137,7 @@ def _text(
     ]
     lines += [f"caution: {reason}" for reason in outcome.preflight.reasons]
     drift = max((group.drift for group in summary if group.drift is not None), default=0.0)
-    if drift > _NOTABLE_DRIFT and not level_known:
+    if drift > _NOTABLE_DRIFT and not outcome.level_known:
         lines.append(
             f"caution: the pace of this machine differed by ±{100 * drift:.1f}% among the "
             "measurements; they hold in proportion to each other, and as a whole to so much. "

@@ -22,6 +22,8 @@ from hwnas.profiling.statistics import trimmed
 
 # What is of one kind and measured in the same way: by space, backend and settings.
 Group = tuple[str, str, str]
+# A companion under one version of its backend: another version is another speed.
+_Which = tuple[Group, str, str]
 _FAST_SHARE = 0.1
 _SAME = 1e-6
 
@@ -78,6 +80,12 @@ class Companions:
         if found is None or (found.job.key == job.key and not found.elsewhere):
             return None
         return found
+
+    def missed(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return a job of each kind for which none of `beside` has a companion."""
+        first = {_group_of(job): job for job in reversed(jobs) if _is_served(job.settings)}
+        there = {group for group, known in self._chosen.items() if known.elsewhere}
+        return [job for group, job in first.items() if group not in there] if self.beside else []
 
     def learn(self, record: Record) -> None:
         """Take a measurement into account: the first of its kind, or a new one of the companion."""
@@ -143,26 +151,34 @@ class Level:
     grade: Grade | None
 
 
-def levels_of(profile: Profile) -> dict[tuple[Group, str], Level]:
+def levels_of(profile: Profile) -> dict[_Which, Level]:
     """Return what each companion of a profile takes, by what was seen of it at any time.
 
     A process has luck or not with its memory, a minute with its neighbours; the middle of many
     blocks depends on neither. Those beside which others had the core do not count.
     """
-    seen = defaultdict[tuple[Group, str], list[float]](list)
+    seen = defaultdict[_Which, list[Latency]](list)
     for record in profile.measured():
         latency = record.latency
         if latency is None or latency.reference_rest_ms is None or latency.companion is None:
             continue
-        seen[_group_of(record), latency.companion].append(latency.reference_rest_ms)
+        seen[_which(record, latency)].append(latency)
     levels = {}
     for record in profile.measured():
-        which = (_group_of(record), record.key[0])
+        own = record.latency
         # What was measured beside itself is a companion of another profile, at whose level it is.
-        if record.latency is not None and which in seen and record.latency.companion is None:
-            middle = _at_rest([*seen[which], _own(record.latency)])
-            levels[which] = Level(middle, record.grade)
+        if own is None or own.companion is not None or (which := _which(record, own)) not in seen:
+            continue
+        # Processor time and the wall's differ by what others take: a session with privilege and
+        # one without do not see the same.
+        looks = [look.reference_rest_ms for look in seen[which] if look.clock == own.clock]
+        levels[which] = Level(_at_rest([*filter(None, looks), _own(own)]), record.grade)
     return levels
+
+
+def _which(record: Record, latency: Latency) -> _Which:
+    """Return at whose level a measurement is told: its companion's, or its own."""
+    return (_group_of(record), record.backend_version, latency.companion or record.key[0])
 
 
 def _at_rest(times: Sequence[float]) -> float:
@@ -176,12 +192,12 @@ def _own(latency: Latency) -> float:
     return float(np.median(trimmed(np.array(latency.samples_ms))))
 
 
-def told_at(record: Record, levels: Mapping[tuple[Group, str], Level]) -> Record:
+def told_at(record: Record, levels: Mapping[_Which, Level]) -> Record:
     """Return a measurement as it is told where companions take so long."""
     latency = record.latency
     if latency is None:
         return record
-    level = levels.get((_group_of(record), latency.companion or record.key[0]))
+    level = levels.get(_which(record, latency))
     if level is None:
         return record
     share = level.ms / (latency.median_ms if latency.companion is None else _told_level(latency))
@@ -222,11 +238,13 @@ def _told_level(latency: Latency) -> float:
 
 def _retold(latency: Latency, share: float) -> Latency:
     drift = latency.reference_drift
+    if drift is not None and latency.companion is not None:  # a companion's own is no level
+        drift = (1 + drift) / share - 1
     return replace(
         latency,
         median_ms=latency.median_ms * share,
         p90_ms=latency.p90_ms * share,
         p99_ms=latency.p99_ms * share,
         scale=latency.scale / share,
-        reference_drift=None if drift is None else (1 + drift) / share - 1,
+        reference_drift=drift,
     )

@@ -84,8 +84,7 @@ def profile(
 @contextmanager
 def alone_on_device(options: Options) -> Iterator[None]:
     """Keep other profilers off this device."""
-    fingerprint = machine.device().fingerprint
-    with device_lock(fingerprint, folder=options.lock_folder):
+    with device_lock(folder=options.lock_folder):
         yield
 
 
@@ -109,6 +108,9 @@ def profile_alone(
             open_bench(jobs, makers=makers, options=options, known=known, todo=todo, note=note)
         )
         writer = stack.enter_context(ProfileWriter(output, header))
+        if options.in_proportion and note is not None:
+            for job in bench.companions.missed(todo):
+                note(_without_companion(job, header.runtimes[job.backend]))
         _run_all(todo, bench, writer, progress, note)
     if options.in_proportion:
         tell_anew(output)
@@ -116,9 +118,19 @@ def profile_alone(
         measured=len(todo),
         skipped=len(jobs) - len(todo),
         failed=_count_failed(jobs, read_profile(output)),
+        level_known=bool(options.beside) and not bench.companions.missed(todo),
         build_s=bench.build_s,
         measure_s=bench.measure_s,
         preflight=bench.preflight,
+    )
+
+
+def _without_companion(job: Job, version: str) -> str:
+    settings = job.settings
+    return (
+        f"none of the profiles to measure beside has {job.arch.get('space')} on {job.backend} "
+        f"{version} ({settings.form}, batch {settings.batch}, one thread): what is measured of it "
+        "now has a level of its own"
     )
 
 

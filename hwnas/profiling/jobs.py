@@ -85,11 +85,15 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a call of `profile` did; `seconds` are those of building and measuring."""
+    """What a call of `profile` did; `seconds` are those of building and measuring.
+
+    `level_known`: everything was told at the level of the profiles to measure beside.
+    """
 
     measured: int
     skipped: int
     failed: int
+    level_known: bool
     build_s: float
     measure_s: float
     preflight: Preflight

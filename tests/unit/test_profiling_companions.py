@@ -9,6 +9,7 @@ from hwnas.profiling.checking import check_profile
 from hwnas.profiling.companions import Companions, at_one_level, levels_of, tell_anew, told_at
 from hwnas.profiling.grading import grade
 from hwnas.profiling.jobs import Job
+from hwnas.profiling.paces import pace_of
 from hwnas.profiling.profiles import (
     Profile,
     ProfileWriter,
@@ -149,6 +150,47 @@ def test_sessions_that_are_merged_have_one_level():
     assert medians(merged.records.values()) == pytest.approx([2.0, 5.0, 8.0])
     assert merged.header == quiet.header
     assert at_one_level(merged) == merged
+
+
+def test_each_version_of_a_runtime_has_a_level_of_its_own():
+    def with_version(one, version):
+        return dataclasses.replace(one, backend_version=version)
+
+    old = profile_of(
+        *(with_version(one, "1.30") for one in (record(0, 2.0), beside(1, 5.0, known=2, took=2)))
+    )
+    new = profile_of(
+        with_version(dataclasses.replace(record(0, 1.8), grade="B"), "1.31"),
+        *(with_version(beside(n, 7.2, known=1.8, took=1.8), "1.31") for n in (2, 3, 4)),
+    )
+    merged = at_one_level(merge_profiles(old, new))
+    assert medians(merged.records.values()) == pytest.approx([2.0, 5.0, 7.2, 7.2, 7.2])
+
+
+def test_what_a_session_without_privilege_saw_is_no_level_of_one_with_it():
+    seen = [
+        dataclasses.replace(one, latency=dataclasses.replace(one.latency, clock="thread_cpu"))
+        for one in (beside(n, 5.0, known=2.0, took=1.9) for n in (1, 2, 3))
+    ]
+    found = told_again(profile_of(record(0, 2.0), *seen, beside(4, 5.0, known=2.0, took=2.0)))
+    assert medians(found) == pytest.approx([2.0, 5.0, 5.0, 5.0, 5.0])
+
+
+def test_telling_a_companion_anew_does_not_change_the_pace_of_the_device():
+    timed = record(0, 2.0, reference_ms=0.6, reference_drift=0.0)
+    profile = profile_of(timed, *(beside(n, 5.0, known=2.0, took=1.8) for n in (1, 2, 3)))
+    companion = told_again(profile)[0]
+    assert companion.latency.median_ms == pytest.approx(1.8)
+    assert pace_of(companion) == pace_of(timed)
+
+
+def test_kinds_without_a_companion_elsewhere_are_known():
+    same, other = {"onnxruntime": "1"}, {"onnxruntime": "2"}
+    jobs = [job(1), job(2), job(2, batch=4), job(2, threads=2)]
+    there = profile_of(record(0, 2.0))
+    assert Companions(beside=[there], versions=same).missed(jobs) == [job(2, batch=4)]
+    assert Companions(beside=[there], versions=other).missed(jobs) == [job(2, batch=4), job(1)]
+    assert Companions(there, versions=same).missed(jobs) == []  # nothing was asked for
 
 
 def test_how_much_the_pace_of_the_machine_differed_is_told():
