@@ -101,12 +101,11 @@ class _Bench:
         profile = known_profile(self.output, device().fingerprint)
         return bool(changed_models(self._jobs(known), profile, self.source.graphs))
 
-    def measure(self, archs: Sequence[Arch]) -> list[float | None]:
-        """Return the latency of each architecture in ms, None where it failed."""
+    def measure(self, archs: Sequence[Arch]) -> dict[Arch, float | None]:
+        """Measure architectures; return what the profile holds then, told anew for them, too."""
         options = replace(self.options, retry_failures=False, again=None)
         self._profile(archs if self._there() else middle_first(self.space, archs), options)
-        there = self._there()
-        return [there[arch] for arch in archs]
+        return self._there()
 
     def _jobs(self, archs: Iterable[Arch]) -> list[Job]:
         return [

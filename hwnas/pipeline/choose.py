@@ -28,7 +28,7 @@ CANDIDATES = 2000
 FIRST, BATCH, MOST = 20, 10, 300
 _FEW, _ACTIVE = 31, 32  # purposes of random numbers
 
-Measure = Callable[[Sequence[Arch]], Sequence[float | None]]
+Measure = Callable[[Sequence[Arch]], Mapping[Arch, float | None]]
 
 
 def few(
@@ -97,11 +97,12 @@ def measure_actively(
 ) -> Active:
     """Measure until the predictor's error is at most `wanted_mape` percent.
 
-    `measure` returns the value of each architecture, None where it failed; `known` is what is
-    measured or failed already, in that order. Rounds end at 20, 30, 40, ... architectures, and a
-    round depends on what was known when it began alone: a session that was interrupted anywhere
-    goes on with exactly what it would have measured next. It stops after `most` architectures at
-    the latest. `among`: measure none but these; the first ones should be a sample of them all.
+    `measure` measures architectures and returns all that is known then, in order: a value, None
+    where it failed; what was known before may be told anew. `known` is what there is already.
+    Rounds end at 20, 30, 40, ... architectures, and a round depends on what was known when it began
+    alone: a session that was interrupted anywhere goes on with exactly what it would have measured
+    next. It stops after `most` architectures at the latest. `among`: measure none but these; the
+    first ones should be a sample of them all.
     """
     if not wanted_mape > 0.0 or batch < 1 or most < LEAST_ROWS:
         raise UsageError(
@@ -193,8 +194,10 @@ class _Session:
         new = [arch for arch in archs if arch not in self.tried][: until - len(self.tried)]
         if not new:
             return False
-        for arch, value in zip(new, self.measure(new), strict=True):
-            self.tried[arch] = value if value is not None and math.isfinite(value) else None
+        self.tried = {
+            arch: value if value is not None and math.isfinite(value) else None
+            for arch, value in self.measure(new).items()
+        }
         return True
 
     def judge(self, end: int, aim: _Aim) -> tuple[Predictor, bool]:

@@ -31,6 +31,17 @@ def latency(archs) -> np.ndarray:
     return costs.macs / 1e6 + np.sqrt(costs.activations) / 50 + 0.2 * costs.layers
 
 
+def keeping(values, known=()):
+    """Return what measures by `values`, and returns all that it has measured."""
+    kept = dict(known)
+
+    def measure(archs):
+        kept.update(zip(archs, values(archs), strict=True))
+        return dict(kept)
+
+    return measure
+
+
 def test_few_come_one_from_each_part_of_the_range() -> None:
     chosen = few(NANO, [OldDevice(1.0), OldDevice(0.5)], 12, seed=3)
     assert len(set(chosen)) == 12
@@ -58,12 +69,12 @@ def test_few_need_old_devices_and_a_space_that_is_large_enough() -> None:
 def test_active_measuring_stops_when_the_error_is_reached() -> None:
     asked = []
 
-    def measure(archs):
+    def values(archs):
         asked.append(list(archs))
         return latency(archs).tolist()
 
     seen = []
-    found = measure_actively(NANO, measure, wanted_mape=6.0, most=60, watch=seen.append)
+    found = measure_actively(NANO, keeping(values), wanted_mape=6.0, most=60, watch=seen.append)
     assert found.reached
     assert found.rounds[-1].confirmed
     assert found.rounds[-1].mape <= 6.0
@@ -80,12 +91,12 @@ def test_active_measuring_stops_when_all_is_spent_and_forgets_failures() -> None
     noise = np.random.default_rng(0)
     failed = []
 
-    def measure(archs):
+    def values(archs):
         values = [None if noise.random() < 0.2 else float(noise.uniform(1, 9)) for _ in archs]
         failed.extend(a for a, value in zip(archs, values, strict=True) if value is None)
         return values
 
-    found = measure_actively(NANO, measure, wanted_mape=0.1, most=23, batch=2)
+    found = measure_actively(NANO, keeping(values), wanted_mape=0.1, most=23, batch=2)
     assert not found.reached
     assert len(found.measured) + len(failed) == 23
     assert failed
@@ -101,7 +112,7 @@ def active(known, **how):
         values = [None if arch.digest[0] in "01" else one for arch, one in
                   zip(archs, latency(archs).tolist(), strict=True)]  # fmt: skip
         order.update(zip(archs, values, strict=True))
-        return values
+        return dict(order)
 
     found = measure_actively(NANO, measure, wanted_mape=1e-3, known=known, **how)
     return order, found
@@ -119,6 +130,20 @@ def test_a_session_that_was_cut_anywhere_goes_on_as_if_it_had_not_been() -> None
         assert rest.rounds[-1].mape == found.rounds[-1].mape
     shorter, _ = active({}, most=33)
     assert list(active(shorter, most=36)[0]) == list(whole)
+
+
+def test_what_is_told_anew_later_is_what_counts() -> None:
+    kept = {}
+
+    def measure(archs):
+        for arch in kept:  # the level of the device becomes better known
+            kept[arch] *= 1.02
+        kept.update(zip(archs, latency(archs).tolist(), strict=True))
+        return dict(kept)
+
+    found = measure_actively(NANO, measure, wanted_mape=1e-3, most=36)
+    assert dict(found.measured) == kept
+    assert not np.allclose(list(kept.values()), latency(kept))
 
 
 def test_rounds_tell_what_is_known_and_what_more_would_buy() -> None:
@@ -156,15 +181,15 @@ def test_few_keep_to_a_pool() -> None:
 
 
 def test_a_space_that_is_used_up_ends_it() -> None:
-    def measure(archs):
+    def values(archs):
         return [1.0 + 3 * arch["e0"] + arch["e1"] ** 2 + 0.1 * arch["e2"] for arch in archs]
 
-    found = measure_actively(TABLE, measure, wanted_mape=1e-9, most=100, batch=10)
+    found = measure_actively(TABLE, keeping(values), wanted_mape=1e-9, most=100, batch=10)
     assert len(found.measured) == 27
 
 
 def test_what_cannot_be_measured_is_explained() -> None:
     with pytest.raises(HwnasError, match="only 0 of 20 architectures could be measured"):
-        measure_actively(NANO, lambda archs: [None] * len(archs), wanted_mape=1.0)
+        measure_actively(NANO, keeping(lambda archs: [None] * len(archs)), wanted_mape=1.0)
     with pytest.raises(UsageError, match="an error above"):
-        measure_actively(NANO, lambda archs: [1.0] * len(archs), wanted_mape=0.0)
+        measure_actively(NANO, keeping(lambda archs: [1.0] * len(archs)), wanted_mape=0.0)
