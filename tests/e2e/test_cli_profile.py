@@ -154,7 +154,7 @@ def test_a_busy_machine_is_refused_with_the_numbers(tmp_path, busy_machine, caps
 
 
 def test_a_second_profiler_is_kept_off(run, tmp_path):
-    with device_lock(device().fingerprint, folder=tmp_path / "locks"):
+    with device_lock(folder=tmp_path / "locks"):
         child = run(*NANO, "-n", "1", "-o", "p.jsonl", *QUICK, code=5)
     assert f"process {os.getpid()}" in child.stderr
 

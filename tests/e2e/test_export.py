@@ -209,7 +209,7 @@ def test_speed_is_measured_in_turns(subnet: Path, tmp_path: Path) -> None:
 def test_beside_another_profiler_it_says_so(subnet: Path, tmp_path: Path) -> None:
     from hwnas.profiling.locks import device_lock
 
-    with device_lock(device().fingerprint):
+    with device_lock():
         found = export(subnet, wish=Wish(images=20), out=tmp_path / "out")
     assert found.manifest.models[0].latency is None
     assert found.remarks[0].startswith("speed was not measured: another profiler")

@@ -17,7 +17,6 @@ from hwnas.pipeline.deploying import stages_of
 from hwnas.pipeline.origins import origin_in
 from hwnas.pipeline.rundir import create_run, open_run, save_supernet
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.machine import device
 from hwnas.spaces import space
 from hwnas.supernet import Supernet
 
@@ -123,7 +122,7 @@ def test_from_a_folder_to_a_plan_with_one_command(tmp_path: Path) -> None:
 def test_a_training_of_few_steps_is_timed_while_another_profiler_measures(tmp_path: Path) -> None:
     images(tmp_path / "images")
     short = ("--set", "schedule.epochs=1", "--set", "schedule.warmup_epochs=0")
-    with device_lock(device().fingerprint):
+    with device_lock():
         done = planned(tmp_path, "--set", "data.heldout=8", *short)  # a single step
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["stages"][0]["seconds"] > 0

@@ -14,7 +14,6 @@ from hwnas.errors import FormatError, UnreliableError
 from hwnas.profiling.driver import grid, profile
 from hwnas.profiling.explain import RUNTIME, explain
 from hwnas.profiling.locks import device_lock
-from hwnas.profiling.machine import device
 from hwnas.profiling.packs import (
     Model,
     PackProvider,
@@ -202,7 +201,7 @@ def test_explaining_names_the_blocks(tmp_path):
 def test_explaining_keeps_away_from_a_profiler(tmp_path):
     path = write_conv_stack(tmp_path / "m.onnx", width=4)
     with (
-        device_lock(device().fingerprint, folder=tmp_path),
+        device_lock(folder=tmp_path),
         pytest.raises(UnreliableError, match=rf"another profiler .* {os.getpid()}"),
     ):
         explain(path, lock_folder=tmp_path)

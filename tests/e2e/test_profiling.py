@@ -208,7 +208,7 @@ def test_a_precision_that_the_backend_lacks_is_refused_before_measuring(tmp_path
 
 def test_a_second_profiler_is_kept_off(tmp_path, options):
     with (
-        device_lock(device().fingerprint, folder=options.lock_folder),
+        device_lock(folder=options.lock_folder),
         pytest.raises(UnreliableError, match=rf"another profiler .* {os.getpid()}"),
     ):
         profile(grid(ARCHS), provide=provide, output=tmp_path / "p.jsonl", options=options)
