@@ -68,6 +68,10 @@ def test_another_profile_is_told_at_the_level_of_the_first(run, run_json, tmp_pa
         for latency in told.values():
             assert latency.reference_ms / (1 + latency.reference_drift) == pytest.approx(level)
         asked = tuple(part for part in asked if part not in ("--beside", str(first)))
+    asked = (*NANO, "-n", "1", "--batch", "2", "-o", str(tmp_path / "third.jsonl"))
+    told = run(*asked, "--beside", str(first), *QUICK)
+    assert "none of the profiles to measure beside has nano on onnxruntime" in told.stderr
+    assert "(fp32, batch 2, one thread)" in told.stderr
     lines[0]["device"]["fingerprint"] = "0" * 64
     first.write_text("".join(json.dumps(line) + "\n" for line in lines))
     refused = run(*asked, "--beside", str(first), code=2)
