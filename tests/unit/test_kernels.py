@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hwnas.nets.kernels import add_scaled, batch_norm, batch_norm_silu, depthwise
 from hwnas.nets.mbconv import MBConv
@@ -264,3 +265,24 @@ def test_synchronised_batch_norm_joins_maps_of_different_sizes() -> None:
     joined = torch.cat([own[0, :, :, 0].t(), other])
     wanted = (own - joined.mean(0).view(1, 3, 1, 1)) / joined.std(0, correction=0).view(1, 3, 1, 1)
     torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_synchronised_batch_norm_gives_the_backward_pass_all_statistics() -> None:
+    """CUDA's form for channels_last refuses to run without saved ones; CPUs ignore them."""
+    given = []
+
+    class Listening(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten.native_batch_norm_backward.default:
+                given.append(args)
+            return function(*args, **(kwargs or {}))
+
+    x = channels_last(4, 6, 5, 5)
+    with synchronised(lambda vector: vector[None]):
+        ours = synchronised_batch_norm(x, torch.ones(6), torch.zeros(6), 1e-5)
+    with Listening():
+        ours.square().sum().backward()
+    ((_, _, _, mean, variance, saved_mean, saved_inverse_std, *_),) = given
+    assert torch.equal(saved_mean, mean)
+    assert torch.equal(saved_inverse_std, (variance + 1e-5).rsqrt())
+    assert saved_inverse_std.dtype == torch.float32
