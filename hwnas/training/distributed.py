@@ -83,6 +83,8 @@ class Ranks:
 def _together() -> Iterator[None]:
     try:
         yield
+    except torch.OutOfMemoryError:  # of this process
+        raise
     # gloo's and NCCL's errors: another process failed, said why, and closed its connections.
     except RuntimeError as error:
         raise HwnasError(
