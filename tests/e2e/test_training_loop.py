@@ -103,6 +103,13 @@ def test_options_of_the_process_train_too() -> None:
     assert any(event["kind"] == "evaluation" for event in kept.events)
 
 
+def test_paths_are_dropped_in_half_precision_on_a_cpu() -> None:
+    training, kept = trained(
+        "process.precision=bf16", "regularisation.drop_path=0.2", "schedule.epochs=1"
+    )
+    assert max(kept.checkpoints) == training.steps
+
+
 def test_a_timm_teacher_teaches_the_largest() -> None:
     teacher = (
         'losses.teacher.models=["mobilenetv3_small_050"]', "losses.teacher.pretrained=false",

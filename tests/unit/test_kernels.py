@@ -14,6 +14,7 @@ from hwnas.nets.recompute import (
     norm_silu_project,
     silu_pointwise,
 )
+from hwnas.nets.regularise import DropPath
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 from hwnas.spaces import blocks
 
@@ -286,3 +287,23 @@ def test_synchronised_batch_norm_gives_the_backward_pass_all_statistics() -> Non
     assert torch.equal(saved_mean, mean)
     assert torch.equal(saved_inverse_std, (variance + 1e-5).rsqrt())
     assert saved_inverse_std.dtype == torch.float32
+
+
+def test_a_wide_map_under_autocast_has_gradients() -> None:
+    """The convolution answers in half precision there, whatever its input has."""
+    x, kernel = channels_last(2, 6, 8, 8), random(6, 1, 5, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = depthwise(x, kernel, 1)
+    assert ours.dtype == torch.bfloat16
+    stock = F.conv2d(x.bfloat16(), kernel.bfloat16(), None, 1, 2, groups=6)
+    assert_same(ours, stock, [x, kernel])
+
+
+def test_paths_are_dropped_in_the_type_of_the_branch() -> None:
+    drop = DropPath().train()
+    drop.rate = 0.5
+    branch = torch.ones(16, 3, 2, 2, dtype=torch.bfloat16)
+    with torch.random.fork_rng(devices=[]):
+        left = drop(branch)
+    assert left.dtype == torch.bfloat16
+    assert set(left.flatten().tolist()) == {0.0, 2.0}
