@@ -21,7 +21,7 @@ from hwnas.training.losses import adaptive_alpha, kl
 from hwnas.training.merges import Merge
 from hwnas.training.optimise import Average, LossScale, make_optimiser
 from hwnas.training.plans import Moment, Task, sandwich
-from hwnas.training.step import Stepper, StepSettings
+from hwnas.training.step import NonFiniteLossError, Stepper, StepSettings
 
 
 def make_stepper(
@@ -113,6 +113,38 @@ def test_an_overflow_skips_the_update_and_halves_the_scale() -> None:
     assert not stepper(images, labels, tasks, learning_rate=0.1).updated
     assert torch.equal(before, stepper.flat.weights)
     assert stepper.loss_scale.value == 2.0**39
+
+
+def test_gradients_that_no_scale_makes_finite_end_the_training() -> None:
+    """A loss that is finite while its gradient is not: every step would be skipped for ever."""
+    space = hwnas.space("nano", channels=1)
+
+    def broken(logits: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return (logits - logits).abs().sqrt().mean()
+
+    stepper = make_stepper(space, StepSettings(distillation=broken), scales=True)
+    before = stepper.flat.weights.clone()
+    images, labels = batch()
+    tasks = sandwich(space, random=0, distils=True)(Moment(0, 0, 0))
+    while stepper.loss_scale.value > 2.0**-16:
+        assert not stepper(images, labels, tasks, learning_rate=0.1).updated
+    with pytest.raises(NonFiniteLossError, match="whatever the loss is scaled by") as caught:
+        stepper(images, labels, tasks, learning_rate=0.1)
+    assert "process.precision=bf16" in caught.value.hint
+    assert stepper.loss_scale.value > 0
+    assert torch.equal(before, stepper.flat.weights)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+def test_a_loss_that_is_not_finite_in_half_precision_may_be_due_to_that(scales: bool) -> None:
+    space = hwnas.space("nano", channels=1)
+    stepper = make_stepper(space, StepSettings(distillation=kl), scales=scales)
+    images, labels = batch()
+    tasks = sandwich(space, random=0, distils=True)(Moment(0, 0, 0))
+    with pytest.raises(NonFiniteLossError) as caught:
+        stepper(images / 0, labels, tasks, learning_rate=0.1)
+    assert ("process.precision=bf16" in caught.value.hint) == scales
+    assert "optimiser.lr" in caught.value.hint
 
 
 def test_the_memory_layout_changes_no_result() -> None:
