@@ -82,7 +82,12 @@ def prepare(
         plan=make_plan(recipe, supernet.space, bank=bank),
         bank=bank,
         batches=batches,
-        mix=mixing(recipe.augmentation, classes=len(data.classes), seed=recipe.process.seed),
+        mix=mixing(
+            recipe.augmentation,
+            smoothing=recipe.losses.label_smoothing,
+            classes=len(data.classes),
+            seed=recipe.process.seed,
+        ),
         learning_rate=_schedule(recipe, len(batches)),
         device=device,
         ranks=ranks,
