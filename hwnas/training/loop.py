@@ -21,6 +21,7 @@ from hwnas.supernet import Supernet
 from hwnas.training.bank import Bank
 from hwnas.training.datasets import Data, fingerprint
 from hwnas.training.distributed import Ranks
+from hwnas.training.draws import seeded_torch
 from hwnas.training.failures import (
     Whereabouts,
     explaining_failures,
@@ -190,9 +191,9 @@ def _one_step(
     targets = targets.to(training.device, non_blocking=True)
     every = recipe.merge.measure_conflicts_every
     moment = Moment(recipe.process.seed, epoch, position)
-    # Dropout draws from torch's global generator: set for the step, put back after it.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(moment.rng(_DROPOUT).integers(2**31)))
+    seeds = moment.rng(_DROPOUT)  # the ranks', in order, so that a single process has the first
+    own_seed = [int(seeds.integers(2**31)) for _ in range(training.ranks.rank + 1)][-1]
+    with seeded_torch(own_seed, device=training.device):
         if training.bank is not None and training.bank.is_due(position, len(training.batches)):
             training.bank.refresh(partial(training.stepper.loss_of, images, targets))
         tasks = training.plan(moment)
