@@ -178,6 +178,7 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
         merge=Merge(
             priority="none" if merge.kind == "sum" else merge.priority,
             most=float("inf") if merge.most is None else merge.most,
+            damping=merge.damping,
         ),
         merge_scope=merge.scope,
         clip=recipe.optimiser.clip_norm or None,

@@ -90,6 +90,9 @@ class MergeSettings(Settings):
     scope: Literal["tensor", "layer", "all"] = "tensor"
     from_epoch: int = Field(0, ge=0, description="gradients are summed before this epoch")
     most: Positive | None = Field(None, description="limit of the coefficient; released code: 2")
+    damping: NotNegative = Field(
+        0.0, description="added to the square it is divided by; released code: 1e-6"
+    )
     measure_conflicts_every: int = Field(
         20, ge=0, description="steps; 0: never; single-path and complexity have none"
     )

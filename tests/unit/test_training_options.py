@@ -13,10 +13,11 @@ import hwnas
 from hwnas.errors import HwnasError
 from hwnas.nets.build import build_block
 from hwnas.nets.regularise import DropPath
+from hwnas.pipeline.config import read_recipe
 from hwnas.supernet import Supernet
 from hwnas.training.compiled import block_compiler
 from hwnas.training.distributed import Ranks
-from hwnas.training.flat import FlatParameters
+from hwnas.training.flat import FlatParameters, Segment
 from hwnas.training.losses import adaptive_alpha, kl
 from hwnas.training.merges import Merge
 from hwnas.training.optimise import Average, LossScale, make_optimiser
@@ -218,3 +219,28 @@ def test_alpha_of_zero_clips_the_ratio_as_the_released_code_does() -> None:
     assert value > (q * (-4 * other + 4)).sum()  # so that alpha 0 is what is learned from
     (wanted,) = torch.autograd.grad(-(q * (ratio.log() - 1) * log_q).sum(), logits)
     torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.01])
+def test_the_released_damping_counts_beside_the_clipped_gradient(factor: float) -> None:
+    """Written as in the released code, whose gradient of the subnets is clipped before."""
+    generator = torch.Generator().manual_seed(0)
+    sup, other = 1e-3 * torch.randn(2, 6, generator=generator, dtype=torch.double)
+    sub = (0.5 * other - sup) / factor
+    scope = [[Segment("w", 0, 6)]]
+    clipped = factor * sub
+    coefficient = (-(clipped @ sup) / (clipped @ clipped + 1e-6)).clamp(0, 2)
+    assert 0.1 < coefficient < 1.5  # neither without effect nor limited
+    assert (clipped @ clipped) < 1e-4
+    merged = sup.clone()
+    Merge(priority="subnets", most=2.0, damping=1e-6)(merged, sub, scope, sub_factor=factor)
+    torch.testing.assert_close(merged, clipped + sup + coefficient * clipped)
+    merged = sup.clone()
+    Merge(priority="supernet", damping=1e-6)(merged, sub, scope, sub_factor=factor)
+    coefficient = -(clipped @ sup) / (sup @ sup + 1e-6)
+    torch.testing.assert_close(merged, clipped + sup + coefficient * sup)
+
+
+def test_the_recipe_of_the_released_code_damps_as_it_does() -> None:
+    assert read_recipe("nasvit-released").merge.damping == 1e-6
+    assert read_recipe("nasvit").merge.damping == 0.0
