@@ -88,7 +88,7 @@ def prepare(
             classes=len(data.classes),
             seed=recipe.process.seed,
         ),
-        learning_rate=_schedule(recipe, len(batches)),
+        learning_rate=schedule(recipe, len(batches)),
         device=device,
         ranks=ranks,
     )
@@ -209,7 +209,8 @@ def _autocast(precision: str, device: torch.device) -> Callable[[], AbstractCont
     return partial(torch.autocast, device.type, dtype=dtype)
 
 
-def _schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
+def schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
+    """Return the learning rate of a recipe's steps."""
     wanted, optimiser = recipe.schedule, recipe.optimiser
     reference = optimiser.reference_batch or optimiser.batch_size
     factor = optimiser.batch_size / reference

@@ -12,7 +12,7 @@ from hwnas.pipeline.config import read_recipe, to_toml
 from hwnas.supernet import Supernet
 from hwnas.training.data import load_data
 from hwnas.training.distributed import Ranks
-from hwnas.training.prepare import prepare, space_for
+from hwnas.training.prepare import prepare, schedule, space_for
 
 COMPLEXITY = "plan.kind=complexity"
 
@@ -107,3 +107,20 @@ def test_recipes_of_runs_with_the_former_smoothing_of_mixing_are_read(tmp_path: 
     assert recipes["0.0", former].losses.label_smoothing == 0.0
     assert recipes["0.1", former + mixes].augmentation.mixes
     assert "label_smoothing" not in to_toml(recipes["0.1", former]).partition("[augmentation]")[2]
+
+
+@pytest.mark.parametrize(("name", "decay"), [("deit-style", 0.05), ("levit-style", 0.025)])
+def test_recipes_for_table_3_have_the_rates_of_their_sources(name: str, decay: float) -> None:
+    """Theirs scale the highest rate with the batch, but neither the first nor the last."""
+    recipe, ours = read_recipe(name), read_recipe("nasvit")
+    rate = schedule(recipe, 10)
+    assert rate.peak == pytest.approx(5e-4 * 1024 / 512)
+    assert (rate.start, rate.floor) == (pytest.approx(1e-6), pytest.approx(1e-5))
+    augmentation = recipe.augmentation
+    assert (augmentation.mixup, augmentation.cutmix, augmentation.erasing) == (0.8, 1.0, 0.25)
+    assert recipe.losses.label_smoothing == 0.1
+    assert recipe.regularisation.drop_path == 0.1
+    assert recipe.optimiser.weight_decay == decay
+    assert recipe.schedule.epochs == ours.schedule.epochs
+    assert recipe.optimiser.clip_norm == ours.optimiser.clip_norm
+    assert (recipe.space, recipe.plan) == (ours.space, ours.plan)
