@@ -18,11 +18,15 @@ _aten = torch.ops.aten
 
 
 def trains_on_cpu(x: Tensor) -> bool:
-    """Return whether the forms of this module apply to x: gradients, float32 and a CPU."""
+    """Return whether the forms of this module apply to x: gradients, float32 and a CPU.
+
+    Not under autocast, where an operator inside a form may answer in another type than x has.
+    """
     return (
         x.device.type == "cpu"
         and x.dtype == torch.float32
         and torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
     )

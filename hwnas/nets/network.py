@@ -39,7 +39,13 @@ def fitted(
         )
     if images.shape[2:] != (network.side, network.side):
         images = F.interpolate(images, (network.side, network.side), mode="bicubic")
-    return images.contiguous(memory_format=memory_format)
+    images = images.contiguous(memory_format=memory_format)
+    if memory_format == torch.channels_last and network.channels == 1:
+        # One channel fits both layouts; convolutions go by the strides, and the whole network by
+        # the first convolution. Images that were stacked from files have those of the other one.
+        height, width = images.shape[2:]
+        images = images.view(-1, height, width, 1).permute(0, 3, 1, 2)
+    return images
 
 
 class PlainNetwork(nn.Module):

@@ -18,7 +18,8 @@ class DropPath(nn.Module):
             return branch
         shape = (len(branch), *(1 for _ in branch.shape[1:]))
         keep = torch.rand(shape, device=branch.device) >= self.rate
-        return branch * (keep / (1 - self.rate))
+        # In the branch's type: under autocast a wider one would make all that follows wider.
+        return branch * (keep / (1 - self.rate)).to(branch.dtype)
 
 
 class Dropout(nn.Module):

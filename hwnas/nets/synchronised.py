@@ -67,13 +67,14 @@ class _SynchronisedBatchNorm(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None, None]:
         x, weight, mean, variance, count = ctx.saved_tensors
-        # As if the statistics were constants; what they contribute is added below.
+        inverse_std = (variance + ctx.eps).rsqrt()
+        # As if the statistics were constants; what they contribute is added below. They are given
+        # as saved ones, too: CUDA's form for channels_last takes them from nowhere else.
         gx, gweight, gbias = _aten.native_batch_norm_backward(
-            grad, x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
+            grad, x, weight, mean, variance, mean, inverse_std, False, ctx.eps, [True, True, True]
         )
         sums = ctx.gather(torch.cat([gweight, gbias])).sum(0) / count
         along, mean_grad = sums.chunk(2)
-        inverse_std = (variance + ctx.eps).rsqrt()
         slope = -weight * inverse_std.square() * along
         shift = -weight * inverse_std * mean_grad - slope * mean
         gx = gx + (x * slope.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1))

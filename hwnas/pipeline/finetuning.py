@@ -133,8 +133,7 @@ def finetune(
     if recipe.process.threads is not None:
         torch.set_num_threads(recipe.process.threads)
     with ranks(device) as here:
-        if device.type == "cuda":
-            device = torch.device("cuda", here.local_rank)
+        device = here.own(device)
         if (done := _finished(out, binds)) is not None:
             return Subnet(folder=out, card=done, is_new=False) if here.leads else None
         data = load_data(recipe.data)

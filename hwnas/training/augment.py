@@ -88,7 +88,6 @@ class Augmentation(Settings):
     cutmix: Alpha = 0.0
     mix_probability: Share = 1.0
     switch_probability: Share = 0.5
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     repeats: int = Field(default=1, ge=1, le=16, description="times an image occurs in its batch")
 
     @model_validator(mode="before")
@@ -192,6 +191,7 @@ class Mixing:
     """Mixup and CutMix of neighbours in a batch, with soft targets."""
 
     augmentation: Augmentation
+    smoothing: float
     classes: int
     seed: int
 
@@ -213,7 +213,7 @@ class Mixing:
             cutmix_alpha=wanted.cutmix,
             prob=wanted.mix_probability,
             switch_prob=wanted.switch_probability,
-            label_smoothing=wanted.label_smoothing,
+            label_smoothing=self.smoothing,
             num_classes=self.classes,
         )
         # timm mixes the first with the last and so on: neighbours are put there, then put back.
@@ -224,8 +224,10 @@ class Mixing:
         return mixed[back], targets[back]
 
 
-def mixing(augmentation: Augmentation, *, classes: int, seed: int) -> Mixing | None:
-    """Return the mixing that `augmentation` asks for, or None."""
+def mixing(
+    augmentation: Augmentation, *, smoothing: float, classes: int, seed: int
+) -> Mixing | None:
+    """Return the mixing that `augmentation` asks for, or None; `smoothing` is that of labels."""
     if not augmentation.mixes:
         return None
-    return Mixing(augmentation=augmentation, classes=classes, seed=seed)
+    return Mixing(augmentation=augmentation, smoothing=smoothing, classes=classes, seed=seed)

@@ -83,6 +83,8 @@ class Ranks:
 def _together() -> Iterator[None]:
     try:
         yield
+    except torch.OutOfMemoryError:  # of this process
+        raise
     # gloo's and NCCL's errors: another process failed, said why, and closed its connections.
     except RuntimeError as error:
         raise HwnasError(
@@ -98,6 +100,12 @@ def ranks(device: torch.device) -> Iterator[Ranks]:
     if world == 1:
         yield Ranks()
         return
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    if device.type == "cuda" and local_rank >= gpus:
+        raise UsageError(
+            f"LOCAL_RANK is {local_rank}, and torch finds {gpus} GPUs; accepted: below that",
+            f"torchrun --nproc-per-node {gpus} -m hwnas ...",
+        )
     try:
         if device.type == "cuda":
             # Before the first barrier: it uses the current GPU, the first one in every process.

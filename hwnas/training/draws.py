@@ -7,8 +7,12 @@ call and put back after it, so that nobody else's randomness depends on ours.
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 # One number per purpose: streams of different purposes never coincide.
 PURPOSES = {"order": 1, "images": 2, "sample": 3, "mixing": 4, "heldout": 5, "test": 6}
@@ -51,3 +55,21 @@ def seeded_globals(seed: int) -> Iterator[None]:
             yield
     finally:
         torch.set_rng_state(torch_state)
+
+
+@contextmanager
+def seeded_torch(seed: int, *, device: "torch.device") -> Iterator[None]:
+    """Seed what dropout on a device draws from for the body; put it back at the end.
+
+    Draws on a GPU come from the default generator of that GPU, others from torch's global one.
+    """
+    import torch
+
+    gpus = []
+    if device.type == "cuda":
+        gpus = [torch.cuda.current_device() if device.index is None else device.index]
+    with torch.random.fork_rng(devices=gpus):
+        # Not torch.manual_seed: that would also reseed every other GPU.
+        for own in (torch.default_generator, *(torch.cuda.default_generators[g] for g in gpus)):
+            own.manual_seed(seed)
+        yield

@@ -305,10 +305,35 @@ class FileBatches:
             # part, and hang or abort when they end.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         )
-        for images, labels, fault in loader:
-            if fault is not None:
-                raise HwnasError(*fault)
-            yield images, labels
+        try:
+            for images, labels, fault in loader:
+                if fault is not None:
+                    raise HwnasError(*fault)
+                yield images, labels
+        except RuntimeError as error:
+            if (known := readers_ended(error)) is None:
+                raise
+            raise known from error
+
+
+class ReadersEndedError(HwnasError):
+    """A process that reads images ended without having been told to."""
+
+
+def readers_ended(error: BaseException) -> ReadersEndedError | None:
+    """Return what is told of an error of torch's if it is that of a reader that ended.
+
+    A signal's handler raises it, so it can turn up wherever the program is at that moment.
+    """
+    said = str(error).strip()
+    if not said.startswith("DataLoader worker"):
+        return None
+    return ReadersEndedError(
+        f"a process that reads images ended ({said.splitlines()[0]})",
+        "often the memory for what processes share is full: make /dev/shm larger (containers: "
+        "--shm-size=8g), or read without such processes: --set data.workers=0; then the same "
+        "command goes on",
+    )
 
 
 def _cores() -> int:

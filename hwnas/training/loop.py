@@ -6,7 +6,6 @@ run that was killed and resumed equals one that was not. Where files go is the k
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,13 +21,20 @@ from hwnas.supernet import Supernet
 from hwnas.training.bank import Bank
 from hwnas.training.datasets import Data, fingerprint
 from hwnas.training.distributed import Ranks
+from hwnas.training.draws import seeded_torch
+from hwnas.training.failures import (
+    Whereabouts,
+    explaining_failures,
+    explaining_writes,
+    not_finite,
+)
 from hwnas.training.flat import FlatParameters
 from hwnas.training.loader import Batches
 from hwnas.training.measure import subnet_accuracies
 from hwnas.training.optimise import Average, Cosine, LossScale
 from hwnas.training.plans import Moment, Plan, Task
 from hwnas.training.recipe import Recipe
-from hwnas.training.step import NonFiniteLossError, Stepper, StepResult
+from hwnas.training.step import Stepper, StepResult
 
 LOG_EVERY = 10
 
@@ -102,22 +108,32 @@ def train(
     """Train to the end of the recipe, from the newest checkpoint if there is one.
 
     `stop` is asked after each step; when it says so the state is kept and KeyboardInterrupt
-    raised. Raises HwnasError with the step and the last good checkpoint on a non-finite loss.
+    raised. Raises HwnasError with the step and the last good checkpoint on a non-finite loss, and
+    where memory or the processes that read images fail.
     """
-    steps_per_epoch = len(training.batches)
-    epochs = training.recipe.schedule.epochs
     done = _go_on(training, keeper.latest())
+    at = Whereabouts(step=done, steps_per_epoch=len(training.batches), last_kept=done)
+    with explaining_failures(at, training.recipe.optimiser):
+        _train(training, keeper, at, watch=watch, stop=stop)
+
+
+def _train(
+    training: Training,
+    keeper: Keeper,
+    at: Whereabouts,
+    *,
+    watch: Callable[[Progress], None],
+    stop: Callable[[], bool],
+) -> None:
+    steps_per_epoch, done = at.steps_per_epoch, at.step
+    epochs = training.recipe.schedule.epochs
     clock = _Clock(done, training.steps, training.recipe.optimiser.batch_size)
-    last_kept = done
     training.supernet.train()
     for epoch, position, batch in batches_from(training, done):
         step = epoch * steps_per_epoch + position
-        try:
-            result = _one_step(training, epoch, position, step, batch)
-        except NonFiniteLossError as error:
-            raise _located(error, step, epoch, last_kept) from error
+        result = _one_step(training, epoch, position, step, batch)
         if step % LOG_EVERY == 0 or result.conflict_ratio is not None:
-            with _explaining_writes(last_kept):
+            with explaining_writes(at):
                 keeper.event(_step_event(training, step, epoch, result))
         ends_epoch = position + 1 == steps_per_epoch or step + 1 == training.steps
         accuracy = _evaluate(training, keeper, epoch, step + 1) if ends_epoch else {}
@@ -126,17 +142,19 @@ def train(
         stops, due = training.ranks.agreed(stop(), due, device=training.device)
         if ends_epoch or stops or due:
             if not bool(torch.isfinite(training.flat.weights).all()):
-                raise _located(_not_finite(), step, epoch, last_kept)
-            _keep_with_speed(training, keeper, step + 1, speed=speed, last_kept=last_kept)
-            last_kept = step + 1
+                raise not_finite()
+            with explaining_writes(at):
+                _keep_with_speed(training, keeper, step + 1, speed=speed)
+            at.last_kept = step + 1
             clock.kept()
+        at.step = step + 1
         # After keeping: whoever listens may be gone, and what is reached must not go with it.
         watch(Progress(step=step + 1, steps=clock.steps, epoch=epoch, epochs=epochs,
                        images_per_second=speed, seconds_left=clock.left(step + 1),
                        losses=_mean_losses(result), accuracy=accuracy))  # fmt: skip
         if stops and step + 1 < clock.steps:
             raise KeyboardInterrupt
-    if last_kept == 0:
+    if at.last_kept == 0:
         _keep(training, keeper, done)
 
 
@@ -173,9 +191,9 @@ def _one_step(
     targets = targets.to(training.device, non_blocking=True)
     every = recipe.merge.measure_conflicts_every
     moment = Moment(recipe.process.seed, epoch, position)
-    # Dropout draws from torch's global generator: set for the step, put back after it.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(moment.rng(_DROPOUT).integers(2**31)))
+    seeds = moment.rng(_DROPOUT)  # the ranks', in order, so that a single process has the first
+    own_seed = [int(seeds.integers(2**31)) for _ in range(training.ranks.rank + 1)][-1]
+    with seeded_torch(own_seed, device=training.device):
         if training.bank is not None and training.bank.is_due(position, len(training.batches)):
             training.bank.refresh(partial(training.stepper.loss_of, images, targets))
         tasks = training.plan(moment)
@@ -267,12 +285,9 @@ def _keep(training: Training, keeper: Keeper, step: int) -> None:
     training.ranks.wait()
 
 
-def _keep_with_speed(
-    training: Training, keeper: Keeper, step: int, *, speed: float, last_kept: int
-) -> None:
-    with _explaining_writes(last_kept):
-        keeper.event({"kind": "speed", "step": step, "images_per_second": round(speed, 1)})
-        _keep(training, keeper, step)
+def _keep_with_speed(training: Training, keeper: Keeper, step: int, *, speed: float) -> None:
+    keeper.event({"kind": "speed", "step": step, "images_per_second": round(speed, 1)})
+    _keep(training, keeper, step)
 
 
 def snapshot(training: Training, step: int) -> Checkpoint:
@@ -335,33 +350,6 @@ def restore(training: Training, checkpoint: Checkpoint) -> None:
         training.bank.restore(kept)
     stepper.loss_scale.value = checkpoint.numbers["loss_scale"]
     stepper.loss_scale.good_steps = int(checkpoint.numbers["good_steps"])
-
-
-def _located(error: HwnasError, step: int, epoch: int, last_kept: int) -> HwnasError:
-    where = f"step {step} (epoch {epoch})"
-    return HwnasError(f"{where}: {error.message}; {_kept(last_kept)}", error.hint)
-
-
-def _not_finite() -> HwnasError:
-    return NonFiniteLossError(
-        "the weights are no longer finite", "lower optimiser.lr, or set optimiser.clip_norm"
-    )
-
-
-def _kept(step: int) -> str:
-    return (
-        f"the last good checkpoint is that of step {step}" if step else "no checkpoint is kept yet"
-    )
-
-
-@contextmanager
-def _explaining_writes(last_kept: int) -> Iterator[None]:
-    try:
-        yield
-    except HwnasError as error:
-        raise HwnasError(
-            f"{error.message}; {_kept(last_kept)}", f"{error.hint}; then the same command goes on"
-        ) from error
 
 
 class _Clock:

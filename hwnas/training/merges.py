@@ -4,8 +4,8 @@ NASViT section 3, Eq. 1: where the two conflict (negative cosine), the supernet'
 projected onto the normal of the subnets' gradient, so that subnets have priority. The other
 priority projects the subnets' gradient instead (the paper's ablation in Table 7).
 
-`released` reproduces the released code: the coefficient is limited to [0, 2], see
-`docs/fidelity/nasvit.md`.
+The released code limits the coefficient to [0, 2] and adds 1e-6 to the square that it is divided
+by (`most`, `damping`), see `docs/fidelity/nasvit.md`.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,14 @@ class Merge:
     """How two gradient vectors are merged.
 
     `priority`: none (sum), or whose gradient stays as it is where they conflict.
-    `most`: the greatest coefficient of the projection (the released code has 2).
+    `most`: the greatest coefficient of the projection (the released code has 2). `damping` is added
+    to the square of what is projected onto (the released code: 1e-6), the clipped gradient if it
+    is clipped: where that is small nothing much is projected.
     """
 
     priority: str = "none"
     most: float = float("inf")
+    damping: float = 0.0
 
     def __call__(
         self, sup: Tensor, sub: Tensor, scopes: Sequence[Sequence[Segment]], *, sub_factor: float
@@ -38,22 +41,24 @@ class Merge:
         if conflicts and self.priority == "supernet":
             squares = inner_products(sup, sup, [scope for scope, _ in conflicts])
             for (scope, dot), square in zip(conflicts, squares, strict=True):
-                coefficient = min(-dot * sub_factor / max(square, _TINY), self.most)
+                coefficient = min(-dot * sub_factor / max(square + self.damping, _TINY), self.most)
                 for segment in scope:
                     sup[segment.entries].mul_(1.0 + coefficient)
         sup.add_(sub, alpha=sub_factor)
         if conflicts and self.priority == "subnets":
             squares = inner_products(sub, sub, [scope for scope, _ in conflicts])
             for (scope, dot), square in zip(conflicts, squares, strict=True):
-                coefficient = self._limited(-dot / max(square, _TINY), sub_factor)
+                coefficient = self._coefficient(dot, square, sub_factor)
                 for segment in scope:
                     sup[segment.entries].add_(sub[segment.entries], alpha=coefficient)
 
-    def _limited(self, coefficient: float, sub_factor: float) -> float:
-        """Return the coefficient of the unscaled subnets' gradient under the limit."""
+    def _coefficient(self, dot: float, square: float, sub_factor: float) -> float:
+        """Return the coefficient of the subnets' gradient that is not yet times `sub_factor`."""
         if sub_factor <= 0:
             return 0.0
-        return min(coefficient / sub_factor, self.most) * sub_factor
+        # As the coefficient of the product: dot is linear in the factor, the square is not.
+        whole = -dot / max(square + self.damping / sub_factor**2, _TINY)
+        return min(whole / sub_factor, self.most) * sub_factor
 
 
 def _conflicts(

@@ -43,6 +43,10 @@ class Average:
         self.weights.lerp_(weights, 1 - self.decay)
 
 
+# A loss that is made this small has gradients that overflow for another reason.
+_SMALLEST_SCALE = 2.0**-16
+
+
 class LossScale:
     """The factor that keeps half-precision gradients from vanishing; halves on overflow."""
 
@@ -65,6 +69,11 @@ class LossScale:
         else:
             self.good_steps += 1
         return finite
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it has halved so often that halving it further helps nobody."""
+        return self.value < _SMALLEST_SCALE
 
 
 class Optimiser(Protocol):

@@ -82,8 +82,13 @@ def prepare(
         plan=make_plan(recipe, supernet.space, bank=bank),
         bank=bank,
         batches=batches,
-        mix=mixing(recipe.augmentation, classes=len(data.classes), seed=recipe.process.seed),
-        learning_rate=_schedule(recipe, len(batches)),
+        mix=mixing(
+            recipe.augmentation,
+            smoothing=recipe.losses.label_smoothing,
+            classes=len(data.classes),
+            seed=recipe.process.seed,
+        ),
+        learning_rate=schedule(recipe, len(batches)),
         device=device,
         ranks=ranks,
     )
@@ -173,6 +178,7 @@ def _step_settings(recipe: Recipe, data: Data, device: torch.device) -> StepSett
         merge=Merge(
             priority="none" if merge.kind == "sum" else merge.priority,
             most=float("inf") if merge.most is None else merge.most,
+            damping=merge.damping,
         ),
         merge_scope=merge.scope,
         clip=recipe.optimiser.clip_norm or None,
@@ -203,7 +209,8 @@ def _autocast(precision: str, device: torch.device) -> Callable[[], AbstractCont
     return partial(torch.autocast, device.type, dtype=dtype)
 
 
-def _schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
+def schedule(recipe: Recipe, steps_per_epoch: int) -> Cosine:
+    """Return the learning rate of a recipe's steps."""
     wanted, optimiser = recipe.schedule, recipe.optimiser
     reference = optimiser.reference_batch or optimiser.batch_size
     factor = optimiser.batch_size / reference

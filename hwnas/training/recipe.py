@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from hwnas.errors import UsageError
-from hwnas.training.augment import Augmentation
+from hwnas.training.augment import AUGMENTATIONS, Augmentation
 from hwnas.training.datasets import DataSettings
 from hwnas.training.settings import Settings
 
@@ -69,7 +69,9 @@ class TeacherSettings(Settings):
 class LossSettings(Settings):
     """What is minimised."""
 
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.1, description="of the labels, also of those that mixup and cutmix mix"
+    )
     distillation: Literal["alpha", "kl", "none"] = "alpha"
     label_share: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="of the labels in the loss of subnets that learn from the largest"
@@ -88,6 +90,9 @@ class MergeSettings(Settings):
     scope: Literal["tensor", "layer", "all"] = "tensor"
     from_epoch: int = Field(0, ge=0, description="gradients are summed before this epoch")
     most: Positive | None = Field(None, description="limit of the coefficient; released code: 2")
+    damping: NotNegative = Field(
+        0.0, description="added to the square it is divided by; released code: 1e-6"
+    )
     measure_conflicts_every: int = Field(
         20, ge=0, description="steps; 0: never; single-path and complexity have none"
     )
@@ -176,6 +181,11 @@ class Recipe(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     process: ProcessSettings = ProcessSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_smoothing(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the caller passed
+        return _without_second_smoothing(given) if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _check(self) -> "Recipe":
         if self.schedule.warmup_epochs >= self.schedule.epochs:
@@ -216,6 +226,29 @@ class Recipe(Settings):
                     "data.channels says how images are read" if option == "channels" else "",
                 )
         return self
+
+
+def _without_second_smoothing(given: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without the smoothing that mixing had of its own in earlier versions.
+
+    Resolved recipes of runs all have it; it is refused only where leaving it out would change them.
+    """
+    augmentation, losses = given.get("augmentation"), given.get("losses", {})
+    if not isinstance(augmentation, dict) or "label_smoothing" not in augmentation:
+        return given
+    kept = {key: value for key, value in augmentation.items() if key != "label_smoothing"}
+    its = augmentation["label_smoothing"]
+    usual = LossSettings.model_fields["label_smoothing"].default
+    ours = losses.get("label_smoothing", usual) if isinstance(losses, dict) else its
+    filled = {"mix_probability": 1, **AUGMENTATIONS.get(str(kept.get("name")), {}), **kept}
+    mixes = (filled.get("mixup") or filled.get("cutmix")) and filled["mix_probability"]
+    if mixes and its != ours:
+        raise UsageError(
+            f"augmentation.label_smoothing is {its} and losses.label_smoothing {ours}; accepted: "
+            "the latter alone, which mixed labels go by, too",
+            f"write label_smoothing = {its} in [losses], and none in [augmentation]",
+        )
+    return {**given, "augmentation": kept}
 
 
 def _check_levels(plan: PlanSettings) -> None:

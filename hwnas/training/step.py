@@ -28,8 +28,15 @@ Teacher = Callable[[Tensor], Tensor]
 Passed = TypeVar("Passed")
 
 
+_DIVERGED = "lower optimiser.lr, set optimiser.clip_norm, or use --init with good weights"
+_IN_HALF_PRECISION = (
+    "another run with more range, --set process.precision=bf16 or fp32, which can start from these "
+    f"weights (hwnas train --init); else {_DIVERGED}"
+)
+
+
 class NonFiniteLossError(HwnasError):
-    """A loss became infinite or not a number."""
+    """A loss, or what follows from it, became infinite or not a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +127,8 @@ class Stepper:
     ) -> StepResult:
         """Do one step on a batch; `merges` says whether the merge applies yet, else gradients add.
 
-        Raises NonFiniteLossError before anything is changed by a loss that is not finite.
+        Raises NonFiniteLossError before anything is changed by a loss that is not finite, or by
+        gradients that no loss scale makes finite.
         """
         self.flat.zero()
         losses = [0.0] * len(tasks)
@@ -135,6 +143,12 @@ class Stepper:
         self.ranks.average(sup)
         self.ranks.average(sub)
         finite = self.loss_scale.unscale(sup, sub)
+        if self.loss_scale.is_exhausted:
+            raise NonFiniteLossError(
+                "the gradients are not finite, whatever the loss is scaled by (at last "
+                f"{2 * self.loss_scale.value:g})",
+                _IN_HALF_PRECISION,
+            )
         conflicts = None
         if finite:
             if measures_conflicts:
@@ -226,7 +240,7 @@ class Stepper:
         failures.append(
             NonFiniteLossError(
                 f"the loss of the {task.role} subnet {task.arch.digest[:12]} is {value}",
-                "lower optimiser.lr, set optimiser.clip_norm, or use --init with good weights",
+                _IN_HALF_PRECISION if self.loss_scale.enabled else _DIVERGED,
             )
         )
         # Other ranks wait for this one's part of the step, whatever it is.

@@ -1,8 +1,8 @@
 """External teachers: timm models, their checkpoints, or subnets of earlier runs.
 
 A teacher sees the same augmented images as the supernet, at the size of the data. Weights that
-timm fetches get them normalised as they were trained with; a model for one size only gets them
-scaled to it.
+timm fetches, and subnets, get them normalised as they were trained with; a model for one size only
+gets them scaled to it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.interop.checkpoint import read_checkpoint, state_dict_of
-from hwnas.supernet import load_subnet
+from hwnas.supernet import load_subnet, read_card
+from hwnas.supernet.card import CARD_FILE
 from hwnas.training.datasets import Data
 from hwnas.training.vision import import_timm
 
@@ -78,7 +79,7 @@ def _load(entry: str, *, pretrained: bool, data: Data) -> nn.Module:
     model = _created(name, fetches=fetches, data=data)
     if checkpoint:
         _fill(model, name, Path(checkpoint))
-    return _Adapted(model, data, normalises=fetches)
+    return _of_timm(model, data, normalises=fetches)
 
 
 def _created(name: str, *, fetches: bool, data: Data) -> nn.Module:
@@ -117,26 +118,36 @@ def _fill(model: nn.Module, name: str, file: Path) -> None:
 
 
 class _Adapted(nn.Module):
-    """A timm model that takes images as the data give them."""
+    """A model that takes images as the data give them, and answers in the data's classes.
+
+    `normalised`: mean and standard deviation of the images it was trained on; `side`: theirs, if
+    it takes no others; `order`: where the classes of the data are among its own.
+    """
 
     mean: Tensor
     std: Tensor
     its_mean: Tensor
     its_std: Tensor
+    order: Tensor | None
 
-    def __init__(self, model: nn.Module, data: Data, *, normalises: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        normalised: tuple[Sequence[float], Sequence[float]] | None = None,
+        side: int | None = None,
+        order: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
-        self.model = model
-        config: Any = getattr(model, "pretrained_cfg", None) or {}
-        self.side = int(config["input_size"][-1]) if config.get("fixed_input_size") else None
-        theirs = (config.get("mean", data.mean), config.get("std", data.std))
-        self.differs = (
-            normalises and theirs != (data.mean, data.std) and len(theirs[0]) == data.channels
-        )
-        for name, values in (
-            ("mean", data.mean), ("std", data.std), ("its_mean", theirs[0]), ("its_std", theirs[1]),
-        ):  # fmt: skip
+        self.model, self.side = model, side
+        ours = (tuple(data.mean), tuple(data.std))
+        theirs = ours if normalised is None else (tuple(normalised[0]), tuple(normalised[1]))
+        self.differs = theirs != ours
+        for name, values in zip(("mean", "std", "its_mean", "its_std"), ours + theirs, strict=True):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        places = None if order is None else torch.tensor(order)
+        self.register_buffer("order", places, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""
@@ -145,7 +156,18 @@ class _Adapted(nn.Module):
         if self.side is not None and images.shape[-1] != self.side:
             images = F.interpolate(images, (self.side, self.side), mode="bicubic", antialias=True)
         logits: Tensor = self.model(images)
-        return logits
+        return logits if self.order is None else logits[:, self.order]
+
+
+def _of_timm(model: nn.Module, data: Data, *, normalises: bool) -> nn.Module:
+    config: Any = getattr(model, "pretrained_cfg", None) or {}
+    theirs = (config.get("mean", data.mean), config.get("std", data.std))
+    return _Adapted(
+        model,
+        data,
+        normalised=theirs if normalises and len(theirs[0]) == data.channels else None,
+        side=int(config["input_size"][-1]) if config.get("fixed_input_size") else None,
+    )
 
 
 def _check_takes(teacher: nn.Module, name: str, data: Data, device: torch.device) -> None:
@@ -170,7 +192,31 @@ def _subnet(folder: Path, data: Data) -> nn.Module:
     ):
         if its != ours:
             raise UsageError(f"teacher {folder} has {its} {what}, the data {ours}")
-    return network
+    if not (folder / CARD_FILE).is_file():
+        return network
+    card = read_card(folder)
+    learned = card.preprocessing
+    return _Adapted(
+        network,
+        data,
+        normalised=None if learned is None else (learned.mean, learned.std),
+        order=None if card.classes is None else _places(card.classes, folder, data),
+    )
+
+
+def _places(theirs: tuple[str, ...], folder: Path, data: Data) -> list[int] | None:
+    """Return where the classes of the data are among a teacher's, None if in the same order."""
+    if theirs == data.classes:
+        return None
+    if sorted(theirs) != sorted(data.classes):
+        unknown = sorted(set(data.classes) - set(theirs))
+        raise UsageError(
+            f"teacher {folder} was trained on other classes than those of {data.name}: it does "
+            f"not know {', '.join(unknown[:4])}{' and others' if len(unknown) > 4 else ''}",
+            "a subnet that was trained on these classes; where only their names differ, folders "
+            f"with the teacher's: {', '.join(theirs[:4])}{' ...' if len(theirs) > 4 else ''}",
+        )
+    return [theirs.index(name) for name in data.classes]
 
 
 def _check_classes(config: Any, name: str, classes: int) -> None:  # noqa: ANN401 - untyped timm

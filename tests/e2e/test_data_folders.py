@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +201,14 @@ def test_a_truncated_image_is_named_when_it_is_met(three_parts, workers):
     assert str(bad) in caught.value.message
     assert "Traceback" not in caught.value.message
     assert "verify" in caught.value.hint
+
+
+def test_a_worker_that_is_ended_by_others_is_no_bug_of_ours(three_parts):
+    batches = evaluation_batches(load_data(settings(three_parts)), batch_size=4, workers=1)
+    batches = replace(batches, transform=lambda _image: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(HwnasError, match=r"reads images ended \(DataLoader worker") as caught:
+        list(batches.batches(0))
+    assert "data.workers=0" in caught.value.hint
 
 
 def test_verifying_decodes_every_image(three_parts):

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from hwnas.cli.main import hwnas, main
 from hwnas.io import read_journal
+from hwnas.pipeline import finetuning
 from hwnas.pipeline.finetuning import finetuning_recipe
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.spaces import space
@@ -243,3 +244,19 @@ def test_a_space_of_one_has_the_same_architecture_and_network(name: str) -> None
         assert one.largest().digest == arch.digest
         assert one.network(arch) == of.network(arch)
         assert one.sample(2, np.random.default_rng(0)) == [arch, arch]
+
+
+def test_the_gpu_that_was_asked_for_is_the_one_that_trains(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def prepare(*_: object, device: torch.device, **__: object) -> None:
+        raise Seen(device)
+
+    monkeypatch.setattr(finetuning, "device_of", lambda _: torch.device("cuda:1"))
+    monkeypatch.setattr(finetuning, "prepare", prepare)
+    recipe = finetuning_recipe(smallest(run))
+    with pytest.raises(Seen, match="cuda:1"):
+        finetuning.finetune(smallest(run), recipe, out=tmp_path / "out")

@@ -16,6 +16,7 @@ from hwnas.training.distributed import Ranks
 from hwnas.training.loop import Checkpoint, Training, train
 from hwnas.training.plans import Moment
 from hwnas.training.prepare import prepare, space_for
+from hwnas.training.step import Stepper, StepResult
 
 TINY = [
     "data.name=digits", "data.heldout=1300", "schedule.epochs=2", "schedule.warmup_epochs=0",
@@ -102,6 +103,13 @@ def test_options_of_the_process_train_too() -> None:
     assert any(event["kind"] == "evaluation" for event in kept.events)
 
 
+def test_paths_are_dropped_in_half_precision_on_a_cpu() -> None:
+    training, kept = trained(
+        "process.precision=bf16", "regularisation.drop_path=0.2", "schedule.epochs=1"
+    )
+    assert max(kept.checkpoints) == training.steps
+
+
 def test_a_timm_teacher_teaches_the_largest() -> None:
     teacher = (
         'losses.teacher.models=["mobilenetv3_small_050"]', "losses.teacher.pretrained=false",
@@ -172,3 +180,56 @@ def test_weights_that_are_not_finite_are_never_kept(monkeypatch: pytest.MonkeyPa
         trained("schedule.epochs=1", into=kept)
     assert sorted(kept.checkpoints) == [1, 2]
     assert all(np.isfinite(c.arrays["weights"]).all() for c in kept.checkpoints.values())
+
+
+def failing_at(step: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = iter(range(step + 1))
+    stepped = Stepper.__call__
+
+    def call(self: Stepper, *arguments: Any, **named: Any) -> StepResult:
+        if next(steps) == step:
+            raise error
+        return stepped(self, *arguments, **named)
+
+    monkeypatch.setattr(Stepper, "__call__", call)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+        MemoryError(),
+    ],
+    ids=["GPU", "CPU", "Python"],
+)
+@pytest.mark.parametrize("step", [0, 2])
+def test_short_memory_is_explained(
+    error: Exception, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_at(step, error, monkeypatch)
+    kept = Kept()
+    with pytest.raises(HwnasError, match=rf"^step {step} \(epoch 0\): out of memory \(") as caught:
+        trained("optimiser.accumulate=2", into=kept)
+    expected = "the last good checkpoint is that of step 2" if step else "no checkpoint is kept"
+    assert expected in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "--set optimiser.accumulate=4" in caught.value.hint
+    # A checkpoint goes with the batch and its pieces.
+    assert ("hwnas train --init" in caught.value.hint) == bool(step)
+    assert sorted(kept.checkpoints) == list(range(1, step + 1))
+
+
+def test_readers_of_images_that_end_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = "DataLoader worker (pid 7) is killed by signal: Bus error."
+    failing_at(1, RuntimeError(killed), monkeypatch)
+    with pytest.raises(HwnasError, match=r"^step 1 .*reads images ended .*Bus error") as caught:
+        trained()
+    assert "--set data.workers=0" in caught.value.hint
+    assert "/dev/shm" in caught.value.hint
+
+
+def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_at(1, RuntimeError("shapes do not match"), monkeypatch)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        trained()

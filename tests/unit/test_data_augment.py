@@ -159,14 +159,14 @@ def test_global_generators_are_put_back():
     np.random.seed(1)
     torch.manual_seed(1)
     augmenter(pixels, augmenter.draw(32, generator(0, "images")))
-    mix = mixing(Augmentation(name="deit"), classes=3, seed=0)
+    mix = mixing(Augmentation(name="deit"), smoothing=0.1, classes=3, seed=0)
     mix(torch.rand(2, 3, 4, 4, generator=torch.Generator()), torch.tensor([0, 1]), epoch=0, batch=0)
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
 
 
 def test_mixing_is_timms_mixup_of_neighbours():
     augmentation = Augmentation(name="deit")
-    mix = mixing(augmentation, classes=4, seed=7)
+    mix = mixing(augmentation, smoothing=0.2, classes=4, seed=7)
     images, labels = torch.rand(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 2])
     kept = images.clone()
     kinds = set()
@@ -174,7 +174,7 @@ def test_mixing_is_timms_mixup_of_neighbours():
         mixed, targets = mix(images, labels, epoch=1, batch=batch)
         assert torch.equal(images, kept)
         pair = images[[1, 0]]
-        expected = import_timm("data").Mixup(0.8, 1.0, num_classes=4)
+        expected = import_timm("data").Mixup(0.8, 1.0, label_smoothing=0.2, num_classes=4)
         with seeded_globals(number(7, "mixing", 1, batch)):
             pair_mixed, pair_targets = expected(images[:2].clone(), labels[:2])
         assert torch.equal(mixed[:2], pair_mixed)
@@ -186,7 +186,7 @@ def test_mixing_is_timms_mixup_of_neighbours():
 
 
 def test_mixing_gives_ranks_what_a_single_process_has():
-    mix = mixing(Augmentation(name="deit"), classes=4, seed=7)
+    mix = mixing(Augmentation(name="deit"), smoothing=0.1, classes=4, seed=7)
     images, labels = torch.rand(8, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 2, 1, 1])
     whole, targets = mix(images, labels, epoch=2, batch=5)
     for piece in (slice(0, 4), slice(4, 8)):
@@ -196,7 +196,7 @@ def test_mixing_gives_ranks_what_a_single_process_has():
 
 
 def test_mixing_needs_an_even_batch_and_is_absent_when_not_asked_for():
-    assert mixing(Augmentation(name="weak"), classes=4, seed=0) is None
-    mix = mixing(Augmentation(name="deit"), classes=4, seed=7)
+    assert mixing(Augmentation(name="weak"), smoothing=0.1, classes=4, seed=0) is None
+    mix = mixing(Augmentation(name="deit"), smoothing=0.1, classes=4, seed=7)
     with pytest.raises(UsageError, match="even"):
         mix(torch.rand(3, 3, 4, 4), torch.tensor([0, 1, 2]), epoch=0, batch=0)

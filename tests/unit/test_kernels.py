@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hwnas.nets.kernels import add_scaled, batch_norm, batch_norm_silu, depthwise
 from hwnas.nets.mbconv import MBConv
@@ -13,6 +14,7 @@ from hwnas.nets.recompute import (
     norm_silu_project,
     silu_pointwise,
 )
+from hwnas.nets.regularise import DropPath
 from hwnas.nets.synchronised import synchronised, synchronised_batch_norm
 from hwnas.spaces import blocks
 
@@ -264,3 +266,44 @@ def test_synchronised_batch_norm_joins_maps_of_different_sizes() -> None:
     joined = torch.cat([own[0, :, :, 0].t(), other])
     wanted = (own - joined.mean(0).view(1, 3, 1, 1)) / joined.std(0, correction=0).view(1, 3, 1, 1)
     torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_synchronised_batch_norm_gives_the_backward_pass_all_statistics() -> None:
+    """CUDA's form for channels_last refuses to run without saved ones; CPUs ignore them."""
+    given = []
+
+    class Listening(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten.native_batch_norm_backward.default:
+                given.append(args)
+            return function(*args, **(kwargs or {}))
+
+    x = channels_last(4, 6, 5, 5)
+    with synchronised(lambda vector: vector[None]):
+        ours = synchronised_batch_norm(x, torch.ones(6), torch.zeros(6), 1e-5)
+    with Listening():
+        ours.square().sum().backward()
+    ((_, _, _, mean, variance, saved_mean, saved_inverse_std, *_),) = given
+    assert torch.equal(saved_mean, mean)
+    assert torch.equal(saved_inverse_std, (variance + 1e-5).rsqrt())
+    assert saved_inverse_std.dtype == torch.float32
+
+
+def test_a_wide_map_under_autocast_has_gradients() -> None:
+    """The convolution answers in half precision there, whatever its input has."""
+    x, kernel = channels_last(2, 6, 8, 8), random(6, 1, 5, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = depthwise(x, kernel, 1)
+    assert ours.dtype == torch.bfloat16
+    stock = F.conv2d(x.bfloat16(), kernel.bfloat16(), None, 1, 2, groups=6)
+    assert_same(ours, stock, [x, kernel])
+
+
+def test_paths_are_dropped_in_the_type_of_the_branch() -> None:
+    drop = DropPath().train()
+    drop.rate = 0.5
+    branch = torch.ones(16, 3, 2, 2, dtype=torch.bfloat16)
+    with torch.random.fork_rng(devices=[]):
+        left = drop(branch)
+    assert left.dtype == torch.bfloat16
+    assert set(left.flatten().tolist()) == {0.0, 2.0}

@@ -1,9 +1,10 @@
-"""What blocks compute before they have learned anything, alone and in a supernet."""
+"""What networks compute before they have learned anything, alone and in a supernet."""
 
 import pytest
 import torch
 
 from hwnas.nets.mbconv import MBConv
+from hwnas.nets.network import fitted
 from hwnas.spaces import blocks, space
 from hwnas.supernet import Supernet
 
@@ -44,3 +45,19 @@ def test_spaces_of_papers_start_shortcuts_at_random_as_their_code_does(name: str
         assert tensor.std() > 0, key
         assert not torch.equal(tensor, torch.eye(*tensor.shape)), key
         assert abs(float(tensor.diagonal().mean())) < 0.5, key
+
+
+@pytest.mark.parametrize("side", [24, 30])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_maps_have_the_layout_of_the_network_whatever_the_images_have(
+    channels: int, side: int
+) -> None:
+    """Grey images stacked from files are in both layouts at once, until strides are looked at."""
+    of = space("nano", channels=channels)
+    description = of.network(of.smallest())
+    images = torch.stack([torch.rand(channels, side, side) for _ in range(4)])
+    given = fitted(images, description)
+    if side == description.side:
+        assert torch.equal(given, images)
+    stem = Supernet(of).extract(of.smallest()).blocks["stem"]
+    assert stem(given).stride()[1] == 1

@@ -2,11 +2,17 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
+import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.supernet import Supernet
+from hwnas.training.data import load_data
+from hwnas.training.distributed import Ranks
+from hwnas.training.prepare import prepare, schedule, space_for
 
 COMPLEXITY = "plan.kind=complexity"
 
@@ -68,3 +74,53 @@ def test_whole_epochs_are_written_as_such(given: str, kept: str) -> None:
     recipe = read_recipe("nano-fashion", [f"schedule.epochs={given}", "schedule.warmup_epochs=0"])
     assert f"\nepochs = {kept}\n" in to_toml(recipe)
     assert json.dumps(recipe.model_dump(mode="json")["schedule"]["epochs"]) == kept
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_labels_are_smoothed_by_one_setting_whether_they_are_mixed_or_not(smoothing: float) -> None:
+    wanted = ("data.name=digits", "augmentation.mixup=0.5", f"losses.label_smoothing={smoothing}")
+    recipe = read_recipe("nano-digits", wanted)
+    data = load_data(recipe.data)
+    supernet = Supernet(space_for(recipe, data))
+    training = prepare(recipe, data, supernet, device=torch.device("cpu"), ranks=Ranks())
+    images, labels = next(training.batches.batches(0))
+    _, targets = training.mix(images, labels, epoch=0, batch=0)
+    assert float(targets.min()) == pytest.approx(smoothing / 10)
+
+
+def test_recipes_of_runs_with_the_former_smoothing_of_mixing_are_read(tmp_path: Path) -> None:
+    former = "[augmentation]\nlabel_smoothing = 0.1\n"
+    mixes = 'name = "deit"\n'
+    file = tmp_path / "config.toml"
+    recipes = {}
+    for losses in ("0.0", "0.1"):
+        for augmentation in (former, former + mixes):
+            file.write_text(
+                f'[data]\nname = "digits"\n[losses]\nlabel_smoothing = {losses}\n{augmentation}'
+            )
+            if losses == "0.0" and augmentation != former:
+                with pytest.raises(UsageError, match=r"smoothing is 0.1 and losses.*0.0") as caught:
+                    read_recipe(str(file))
+                assert caught.value.hint.startswith("write label_smoothing = 0.1 in [losses]")
+            else:
+                recipes[losses, augmentation] = read_recipe(str(file))
+    assert recipes["0.0", former].losses.label_smoothing == 0.0
+    assert recipes["0.1", former + mixes].augmentation.mixes
+    assert "label_smoothing" not in to_toml(recipes["0.1", former]).partition("[augmentation]")[2]
+
+
+@pytest.mark.parametrize(("name", "decay"), [("deit-style", 0.05), ("levit-style", 0.025)])
+def test_recipes_for_table_3_have_the_rates_of_their_sources(name: str, decay: float) -> None:
+    """Theirs scale the highest rate with the batch, but neither the first nor the last."""
+    recipe, ours = read_recipe(name), read_recipe("nasvit")
+    rate = schedule(recipe, 10)
+    assert rate.peak == pytest.approx(5e-4 * 1024 / 512)
+    assert (rate.start, rate.floor) == (pytest.approx(1e-6), pytest.approx(1e-5))
+    augmentation = recipe.augmentation
+    assert (augmentation.mixup, augmentation.cutmix, augmentation.erasing) == (0.8, 1.0, 0.25)
+    assert recipe.losses.label_smoothing == 0.1
+    assert recipe.regularisation.drop_path == 0.1
+    assert recipe.optimiser.weight_decay == decay
+    assert recipe.schedule.epochs == ours.schedule.epochs
+    assert recipe.optimiser.clip_norm == ours.optimiser.clip_norm
+    assert (recipe.space, recipe.plan) == (ours.space, ours.plan)

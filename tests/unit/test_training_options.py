@@ -13,15 +13,16 @@ import hwnas
 from hwnas.errors import HwnasError
 from hwnas.nets.build import build_block
 from hwnas.nets.regularise import DropPath
+from hwnas.pipeline.config import read_recipe
 from hwnas.supernet import Supernet
 from hwnas.training.compiled import block_compiler
 from hwnas.training.distributed import Ranks
-from hwnas.training.flat import FlatParameters
+from hwnas.training.flat import FlatParameters, Segment
 from hwnas.training.losses import adaptive_alpha, kl
 from hwnas.training.merges import Merge
 from hwnas.training.optimise import Average, LossScale, make_optimiser
 from hwnas.training.plans import Moment, Task, sandwich
-from hwnas.training.step import Stepper, StepSettings
+from hwnas.training.step import NonFiniteLossError, Stepper, StepSettings
 
 
 def make_stepper(
@@ -115,6 +116,38 @@ def test_an_overflow_skips_the_update_and_halves_the_scale() -> None:
     assert stepper.loss_scale.value == 2.0**39
 
 
+def test_gradients_that_no_scale_makes_finite_end_the_training() -> None:
+    """A loss that is finite while its gradient is not: every step would be skipped for ever."""
+    space = hwnas.space("nano", channels=1)
+
+    def broken(logits: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return (logits - logits).abs().sqrt().mean()
+
+    stepper = make_stepper(space, StepSettings(distillation=broken), scales=True)
+    before = stepper.flat.weights.clone()
+    images, labels = batch()
+    tasks = sandwich(space, random=0, distils=True)(Moment(0, 0, 0))
+    while stepper.loss_scale.value > 2.0**-16:
+        assert not stepper(images, labels, tasks, learning_rate=0.1).updated
+    with pytest.raises(NonFiniteLossError, match="whatever the loss is scaled by") as caught:
+        stepper(images, labels, tasks, learning_rate=0.1)
+    assert "process.precision=bf16" in caught.value.hint
+    assert stepper.loss_scale.value > 0
+    assert torch.equal(before, stepper.flat.weights)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+def test_a_loss_that_is_not_finite_in_half_precision_may_be_due_to_that(scales: bool) -> None:
+    space = hwnas.space("nano", channels=1)
+    stepper = make_stepper(space, StepSettings(distillation=kl), scales=scales)
+    images, labels = batch()
+    tasks = sandwich(space, random=0, distils=True)(Moment(0, 0, 0))
+    with pytest.raises(NonFiniteLossError) as caught:
+        stepper(images / 0, labels, tasks, learning_rate=0.1)
+    assert ("process.precision=bf16" in caught.value.hint) == scales
+    assert "optimiser.lr" in caught.value.hint
+
+
 def test_the_memory_layout_changes_no_result() -> None:
     space = hwnas.space("nano", channels=1)
     images, labels = batch()
@@ -186,3 +219,28 @@ def test_alpha_of_zero_clips_the_ratio_as_the_released_code_does() -> None:
     assert value > (q * (-4 * other + 4)).sum()  # so that alpha 0 is what is learned from
     (wanted,) = torch.autograd.grad(-(q * (ratio.log() - 1) * log_q).sum(), logits)
     torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.01])
+def test_the_released_damping_counts_beside_the_clipped_gradient(factor: float) -> None:
+    """Written as in the released code, whose gradient of the subnets is clipped before."""
+    generator = torch.Generator().manual_seed(0)
+    sup, other = 1e-3 * torch.randn(2, 6, generator=generator, dtype=torch.double)
+    sub = (0.5 * other - sup) / factor
+    scope = [[Segment("w", 0, 6)]]
+    clipped = factor * sub
+    coefficient = (-(clipped @ sup) / (clipped @ clipped + 1e-6)).clamp(0, 2)
+    assert 0.1 < coefficient < 1.5  # neither without effect nor limited
+    assert (clipped @ clipped) < 1e-4
+    merged = sup.clone()
+    Merge(priority="subnets", most=2.0, damping=1e-6)(merged, sub, scope, sub_factor=factor)
+    torch.testing.assert_close(merged, clipped + sup + coefficient * clipped)
+    merged = sup.clone()
+    Merge(priority="supernet", damping=1e-6)(merged, sub, scope, sub_factor=factor)
+    coefficient = -(clipped @ sup) / (sup @ sup + 1e-6)
+    torch.testing.assert_close(merged, clipped + sup + coefficient * sup)
+
+
+def test_the_recipe_of_the_released_code_damps_as_it_does() -> None:
+    assert read_recipe("nasvit-released").merge.damping == 1e-6
+    assert read_recipe("nasvit").merge.damping == 0.0

