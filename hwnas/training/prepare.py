@@ -10,7 +10,7 @@ from torch import Tensor
 from hwnas.errors import UsageError, unknown_name
 from hwnas.spaces import Space, space
 from hwnas.supernet import Supernet
-from hwnas.training.augment import mixing
+from hwnas.training.augment import Mixing, mixing
 from hwnas.training.bank import Bank, share_of_bank
 from hwnas.training.compiled import block_compiler
 from hwnas.training.datasets import Data
@@ -82,15 +82,19 @@ def prepare(
         plan=make_plan(recipe, supernet.space, bank=bank),
         bank=bank,
         batches=batches,
-        mix=mixing(
-            recipe.augmentation,
-            smoothing=recipe.losses.label_smoothing,
-            classes=len(data.classes),
-            seed=recipe.process.seed,
-        ),
+        mix=_mixing(recipe, len(data.classes)),
         learning_rate=schedule(recipe, len(batches)),
         device=device,
         ranks=ranks,
+    )
+
+
+def _mixing(recipe: Recipe, classes: int) -> Mixing | None:
+    return mixing(
+        recipe.augmentation,
+        smoothing=recipe.losses.label_smoothing,
+        classes=classes,
+        seed=recipe.process.seed,
     )
 
 
