@@ -18,6 +18,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from hwnas.nets.build import axes_of
+from hwnas.nets.network import fitted
 from hwnas.sharing.cut import axes_of_tensor, cut, where_of
 from hwnas.sharing.shared import Shared
 from hwnas.spaces import Arch, Space
@@ -250,8 +251,9 @@ def check_costs_are_those_of_the_network(supernet: Supernet) -> None:
 
 
 def _through_autograd_cuts(supernet: Supernet, images: Tensor, arch: Arch) -> Tensor:
-    x = images.contiguous(memory_format=torch.channels_last)
-    for placed in supernet.space.network(arch).blocks:
+    network = supernet.space.network(arch)
+    x = fitted(images, network)
+    for placed in network.blocks:
         shared = supernet.blocks[placed.slot]
         assert isinstance(shared, Shared)
         plain = shared.at(placed.block)
