@@ -56,6 +56,19 @@ def uniform(space: "Space", n: int, rng: np.random.Generator) -> "Codes":
     return rng.integers(0, space.cardinalities, (n, len(space.genes)), dtype=np.int64)
 
 
+def evenly(space: "Space", n: int, rng: np.random.Generator) -> "Codes":
+    """Return `n` rows among which every gene takes its values equally often, as far as `n` allows.
+
+    A single row is as random as one of `uniform`.
+    """
+    columns = []
+    for cardinality in space.cardinalities.tolist():
+        rounds = [rng.permutation(cardinality) for _ in range(-(-n // cardinality))]
+        # Shuffled once more, or genes with as many values would go together at the cut.
+        columns.append(rng.permutation(np.concatenate(rounds)[:n]))
+    return np.stack(columns, 1).astype(np.int64)
+
+
 def within(
     space: "Space", n: int, rng: np.random.Generator, bounds: Mapping[str, tuple[float, float]]
 ) -> "Codes":

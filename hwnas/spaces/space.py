@@ -227,6 +227,10 @@ class Space:
         """
         return self.decode(self.sample_codes(n, rng, macs=macs, params=params))
 
+    def sample_evenly(self, n: int, rng: np.random.Generator) -> list[Arch]:
+        """Return `n` random architectures that share out the values of every gene among them."""
+        return self.decode(self.canonical(sampling.evenly(self, n, rng)))
+
     def sample_codes(
         self,
         n: int,

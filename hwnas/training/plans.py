@@ -53,18 +53,21 @@ def sandwich(
     *,
     random: int,
     distils: bool,
+    evenly: bool = False,
     vary: Sequence[str] = (),
     vary_share: float = 1.0,
 ) -> Plan:
     """Return the plan of NASViT, AlphaNet and BigNAS: largest, smallest, `random` others.
 
-    The largest comes first because the others learn from it (`distils`). Of the genes in `vary`
-    the largest and the smallest take random values, too, so that values which are neither the
-    first nor the last, such as middle resolutions, are trained as often; each of the two does so
-    in `vary_share` of the steps, and is itself in the others.
+    The largest comes first because the others learn from it (`distils`). The random ones are drawn
+    one by one, or `evenly`, so that each step trains as many values of each gene. Of the genes in
+    `vary` the largest and the smallest take random values, too, so that values which are neither
+    the first nor the last, such as middle resolutions, are trained as often; each of the two does
+    so in `vary_share` of the steps, and is itself in the others.
     """
     largest, smallest = space.largest(), space.smallest()
     source = (0,) if distils else ()
+    draw = space.sample_evenly if evenly else space.sample
 
     def varied(arch: Arch, rng: np.random.Generator) -> Arch:
         if not vary or (vary_share < 1 and rng.random() >= vary_share):
@@ -73,7 +76,7 @@ def sandwich(
         return space.arch({**arch, **{gene: other[gene] for gene in vary}})
 
     def plan(moment: Moment) -> Sequence[Task]:
-        drawn = space.sample(random, moment.rng(_DRAW))
+        drawn = draw(random, moment.rng(_DRAW))
         rng = moment.rng(_VARY)
         return (
             Task(arch=varied(largest, rng), role="largest", is_supernet=True),

@@ -134,6 +134,7 @@ def make_plan(recipe: Recipe, of: Space, *, bank: Bank | None = None) -> Plan:
             of,
             random=wanted.random,
             distils=distils,
+            evenly=wanted.draws == "even",
             vary=wanted.vary,
             vary_share=wanted.vary_share,
         )

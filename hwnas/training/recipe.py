@@ -39,6 +39,9 @@ class PlanSettings(Settings):
 
     kind: Literal["sandwich", "single-path", "complexity"] = "sandwich"
     random: int = Field(2, ge=0, le=64, description="random subnets of a step")
+    draws: Literal["uniform", "even"] = Field(
+        "uniform", description="even: those of a step share out the values of every gene"
+    )
     vary: tuple[str, ...] = Field(
         (), description="genes whose values the largest and the smallest draw, too"
     )

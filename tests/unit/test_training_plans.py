@@ -1,10 +1,14 @@
 """Plans: which subnets a step trains, and from what they learn."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 import hwnas
+from hwnas.pipeline.config import read_recipe
+from hwnas.spaces import Arch
 from hwnas.training.plans import (
     Moment,
     complexity_aware,
@@ -12,6 +16,7 @@ from hwnas.training.plans import (
     sandwich,
     single_path,
 )
+from hwnas.training.prepare import make_plan
 
 
 def test_sandwich_plan() -> None:
@@ -24,6 +29,39 @@ def test_sandwich_plan() -> None:
     assert tasks == plan(Moment(0, 4, 7))
     assert tasks != plan(Moment(0, 4, 8))
     assert tasks != plan(Moment(1, 4, 7))
+
+
+@pytest.mark.parametrize("subnets", [1, 2, 3, 4, 7])
+def test_the_random_subnets_of_a_step_can_share_out_the_values_of_every_gene(subnets: int) -> None:
+    space = hwnas.space("nano")
+    plan = sandwich(space, random=subnets, distils=True, evenly=True)
+    totals = {gene: Counter() for gene in space.genes}
+    for step in range(200):
+        drawn = [task.arch for task in plan(Moment(0, 0, step)) if task.role == "random"]
+        for gene, values in space.genes.items():
+            counts = Counter(arch[gene] for arch in drawn)
+            often = [counts[value] for value in values]
+            assert max(often) - min(often) <= 1
+            totals[gene].update(counts)
+    for gene, values in space.genes.items():
+        expected = 200 * subnets / len(values)
+        assert all(abs(totals[gene][value] - expected) < 5 * expected**0.5 for value in values)
+    together = Counter((task.arch["t3.depth"], task.arch["t4.depth"]) for step in range(200)
+                       for task in plan(Moment(0, 0, step)) if task.role == "random")  # fmt: skip
+    assert len(together) == 9  # no gene follows another
+
+
+def test_recipes_ask_for_even_draws() -> None:
+    def drawn(*assignments: str) -> list[list[Arch]]:
+        recipe = read_recipe("nano-fashion", ["plan.random=3", *assignments])
+        plan = make_plan(recipe, hwnas.space("nano"))
+        return [[task.arch for task in plan(Moment(0, 0, step))][2:] for step in range(20)]
+
+    def depths(steps: list[list[Arch]]) -> list[int]:
+        return [len({arch["t4.depth"] for arch in archs}) for archs in steps]
+
+    assert set(depths(drawn("plan.draws=even"))) == {3}
+    assert set(depths(drawn())) > {3}
 
 
 def test_single_path_plan_covers_the_space() -> None:
