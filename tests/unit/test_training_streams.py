@@ -94,10 +94,10 @@ def test_the_step_is_the_same(space, plan) -> None:
 
 def test_what_is_disturbed_disturbs_no_other() -> None:
     disturbed = replace(SETTINGS, dropout=0.3, drop_path=0.3)
-    alone = trained(nano(), disturbed, "from labels", steps=1)
     beside = trained(nano(), replace(disturbed, streams=2), "from labels", steps=1)
-    # Biases of MLPs whose gradients cancel nearly: 5e-5 by rounding, whatever the layout of maps.
-    torch.testing.assert_close(alone.flat.weights, beside.flat.weights, rtol=1e-3, atol=1e-4)
+    torch.set_num_threads(1)  # as each of two streams has: sums are rounded alike
+    alone = trained(nano(), disturbed, "from labels", steps=1)
+    torch.testing.assert_close(alone.flat.weights, beside.flat.weights, rtol=1e-3, atol=1e-5)
 
 
 def test_it_is_repeatable_to_the_last_bit() -> None:
