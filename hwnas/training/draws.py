@@ -41,23 +41,6 @@ def borrowed_globals() -> Iterator[None]:
 
 
 @contextmanager
-def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed `random`, `numpy.random` and torch for the body; put all three back at the end."""
-    import torch
-
-    torch_state = torch.get_rng_state()
-    try:
-        with borrowed_globals():
-            random.seed(seed)
-            np.random.seed(seed)
-            # Not torch.manual_seed: that would also reseed every GPU.
-            torch.default_generator.manual_seed(seed)
-            yield
-    finally:
-        torch.set_rng_state(torch_state)
-
-
-@contextmanager
 def seeded_torch(seed: int, *, device: "torch.device") -> Iterator[None]:
     """Seed what dropout on a device draws from for the body; put it back at the end.
 
@@ -72,4 +55,15 @@ def seeded_torch(seed: int, *, device: "torch.device") -> Iterator[None]:
         # Not torch.manual_seed: that would also reseed every other GPU.
         for own in (torch.default_generator, *(torch.cuda.default_generators[g] for g in gpus)):
             own.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Seed `random`, `numpy.random` and torch for the body; put all three back at the end."""
+    import torch
+
+    with borrowed_globals(), seeded_torch(seed, device=torch.device("cpu")):
+        random.seed(seed)
+        np.random.seed(seed)
         yield
