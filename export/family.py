@@ -22,7 +22,9 @@ class Member:
 
     `file` is relative to the family's folder. `latency_ms` is what was measured when it was
     exported, else what the search predicted, else None; `measured` says which. `accuracy` is
-    top-1 on held-out images. `budgets` are those of the search that it answers.
+    top-1 on held-out images: the network's on all those it was measured on, and what this file
+    gained or lost against it on those that the export judged by. `budgets` are those of the
+    search that it answers.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import UsageError
-from hwnas.export.artifact import read_manifest
+from hwnas.export.artifact import ModelEntry, read_manifest
 from hwnas.export.documents import to_document
 from hwnas.export.family import (
     FAMILY_FILE,
@@ -27,6 +27,9 @@ from hwnas.pipeline.rundir import Run, recorded_versions
 from hwnas.pipeline.selecting import select
 from hwnas.profiling.machine import device
 from hwnas.profiling.paces import paces_here
+
+if TYPE_CHECKING:
+    from hwnas.supernet.card import Measured
 
 FAMILY_FOLDER = "family"
 
@@ -82,7 +85,7 @@ def export_family(
             said = partial(_note_of, note, f"member {number} of {len(chosen)}")
             subject = open_subject(subnet, recipe=recipe)
             fill(place / subnet.name, subject, wish=wish, paces=paces, note=said)
-            found.append(_member(place, subnet.name, choice.budgets))
+            found.append(_member(place, subnet.name, choice.budgets, subject.card.accuracy))
         write_family(place, _family(run, found))
 
     write_folder_atomic(folder, write)
@@ -124,7 +127,7 @@ def _cost(front: Front, index: int) -> float:
     return times[0] if times else choice.costs.get("macs", 0.0)
 
 
-def _member(place: Path, name: str, budgets: tuple[str, ...]) -> Member:
+def _member(place: Path, name: str, budgets: tuple[str, ...], known: "Measured | None") -> Member:
     manifest = read_manifest(place / name)
     entry = manifest.model(manifest.recommended)
     file = manifest.files[entry.file]
@@ -139,12 +142,23 @@ def _member(place: Path, name: str, budgets: tuple[str, ...]) -> Member:
         sha256=file.sha256,
         size_bytes=file.size_bytes,
         budgets=budgets,
-        accuracy=entry.accuracy,
+        accuracy=best_known_accuracy(entry, manifest.measured["accuracy"], known),
         latency_ms=latency,
         measured=measured,
         precision=entry.precision,
         promised=manifest.promised,
     )
+
+
+def best_known_accuracy(entry: ModelEntry, module: float, known: "Measured | None") -> float:
+    """Return the accuracy of an exported model on as many images as possible.
+
+    The network's own is known on the images of its card; the model is judged on few of them, on
+    which what it gains or loses against the module is far surer than either accuracy.
+    """
+    if known is None or known.images <= entry.images:
+        return entry.accuracy
+    return min(1.0, max(0.0, known.value + entry.accuracy - module))
 
 
 def _family(run: Run, members: Sequence[Member]) -> Family:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from click.testing import CliRunner
 from hwnas.cli.main import hwnas, main
 from hwnas.errors import GateError
 from hwnas.export import choose_member
+from hwnas.export.artifact import read_manifest
 from hwnas.export.family import FAMILY_FILE, read_family, verify_family
 from hwnas.pipeline import families
 from hwnas.pipeline.exporting import Wish
 from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, write_front
 from hwnas.pipeline.rundir import Run, open_run, space_of
+from hwnas.supernet.card import read_card
 from hwnas.testing.runs import small_run
 
 QUIET = Wish(measured=False, images=50)
@@ -81,6 +84,20 @@ def test_a_family_has_a_member_per_budget(trained: Path, tmp_path: Path) -> None
     (pack.folder / large.file).write_bytes(b"x")
     with pytest.raises(GateError, match=r"model\.onnx was changed"):
         verify_family(pack.folder)
+
+
+def test_accuracies_are_of_all_images_that_the_networks_were_measured_on(
+    trained: Path, tmp_path: Path
+) -> None:
+    run = searched(trained, tmp_path / "run")
+    wish = replace(QUIET, images=10)
+    for member in families.export_family(run, wish=wish).family.members:
+        known = read_card(run.folder / "subnets" / member.digest[:12]).accuracy
+        assert known is not None
+        assert known.images > 10
+        manifest = read_manifest(run.folder / "artifacts" / "family" / member.digest[:12])
+        gained = manifest.model(manifest.recommended).accuracy - manifest.measured["accuracy"]
+        assert member.accuracy == pytest.approx(known.value + gained)
 
 
 def test_members_can_be_spread_over_the_front(trained: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from hwnas.export import choose_member
 from hwnas.export.artifact import ModelEntry
 from hwnas.export.family import FAMILY_FILE, Family, Member, read_family, write_family
 from hwnas.export.precisions import check_precisions, compared, recommend
+from hwnas.pipeline.families import best_known_accuracy
+from hwnas.supernet.card import Measured
 
 # As version 1 was written; must stay readable for good.
 STORED = {
@@ -128,3 +130,20 @@ def test_precisions_are_put_in_order_and_checked():
 def test_a_family_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         THREE.space = "other"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (None, 0.85),
+        (Measured(value=0.91, images=400), 0.85),  # no more than the export judged by
+        (Measured(value=0.91, images=5000), 0.88),  # what the file lost of the module's 0.88
+        (Measured(value=0.01, images=5000), 0.0),
+    ],
+)
+def test_a_member_has_the_accuracy_of_all_images_and_what_its_file_lost(known, expected):
+    judged = ModelEntry(
+        file="model.onnx", precision="int8_dynamic", opset=17, batch=None, difference=0.0,
+        agreement=0.95, accuracy=0.85, images=400,
+    )  # fmt: skip
+    assert best_known_accuracy(judged, 0.88, known) == pytest.approx(expected)
