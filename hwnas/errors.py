@@ -68,3 +68,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") 
     all_of_them = f"known: {', '.join(known)}" if known else "there are none"
     accepted = f"did you mean {' or '.join(near)}?" if near else all_of_them
     return UsageError(f"unknown {kind} {name!r}; {accepted}", hint)
+
+
+def memory_shortage(error: BaseException) -> str | None:
+    """Return what an error says of memory that was not to be had, None if it is about other things.
+
+    Told without importing torch: its CPU allocator raises a plain RuntimeError, its GPUs' a class.
+    """
+    said = (str(error).strip().splitlines() or ["the system has no more"])[0]
+    names = {kind.__name__ for kind in type(error).__mro__}
+    on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in said
+    return said if on_cpu or names & {"MemoryError", "OutOfMemoryError"} else None

@@ -18,7 +18,15 @@ import click
 from hwnas import __version__
 from hwnas.cli.output import DEBUG
 from hwnas.cli.verbs import VERBS, require
-from hwnas.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, HwnasError, UsageError, unknown_name
+from hwnas.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    HwnasError,
+    UsageError,
+    memory_shortage,
+    unknown_name,
+)
 
 # Set by the shell's completion script, see `hwnas completion`.
 COMPLETE_VARIABLE = "_HWNAS_COMPLETE"
@@ -151,6 +159,9 @@ def _unexpected(error: Exception, *, debug: bool) -> int:
         return _interrupted()
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         return _explain(_refused(error), debug=debug)
+    if (short := memory_shortage(error)) is not None:
+        hint = "when there is more, the same command goes on from what is on disk; smaller batches "
+        return _explain(HwnasError(f"out of memory ({short})", f"{hint}need less"), debug=debug)
     _traceback()
     _say("this is a bug in hwnas", "please report it with the lines above and the command")
     return EXIT_BUG

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hwnas.errors import HwnasError, UsageError
+from hwnas.errors import HwnasError, UsageError, memory_shortage
+from hwnas.training.loader import readers_ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,10 +84,10 @@ class Ranks:
 def _together() -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError:  # of this process
-        raise
     # gloo's and NCCL's errors: another process failed, said why, and closed its connections.
     except RuntimeError as error:
+        if memory_shortage(error) is not None or readers_ended(error) is not None:
+            raise  # of this process
         raise HwnasError(
             f"another process of the training ended ({str(error).strip().splitlines()[0]})",
             "what it said is the cause; then the same command goes on",

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
-from hwnas.errors import HwnasError
+from hwnas.errors import HwnasError, memory_shortage
 from hwnas.training.loader import ReadersEndedError, readers_ended
 from hwnas.training.recipe import OptimiserSettings
 from hwnas.training.step import NonFiniteLossError
@@ -67,11 +65,8 @@ def not_finite() -> NonFiniteLossError:
 def _out_of_memory(
     error: RuntimeError | MemoryError, at: Whereabouts, wanted: OptimiserSettings
 ) -> HwnasError | None:
-    # On a CPU torch raises a plain RuntimeError.
-    on_cpu = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
-    if not on_cpu and not isinstance(error, torch.OutOfMemoryError):
+    if (said := memory_shortage(error)) is None:
         return None
-    said = (str(error).strip().splitlines() or ["the system has no more"])[0]
     size, pieces = wanted.batch_size, wanted.accumulate
     more = next((n for n in range(2 * pieces, size + 1) if size % n == 0), None)
     leaner = (

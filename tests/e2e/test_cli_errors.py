@@ -76,6 +76,20 @@ def test_our_own_mistakes_ask_to_be_reported(
     assert "ZeroDivisionError: 0 / 0\nerror: this is a bug in hwnas\nhint: please report" in err
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9")],
+)
+def test_short_memory_is_not_our_mistake(
+    error: Exception, probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    probe(fail(error))
+    assert command_line.main(["probe"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: out of memory (")
+    assert "hint: when there is more" in err
+
+
 def test_an_interrupt_that_became_an_error_is_an_interrupt(
     probe: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
