@@ -84,17 +84,21 @@ def speed_gates(record: Record, limits: Limits) -> list[Gate]:
 
 
 def unsure_gates(reason: str, limits: Limits) -> list[Gate]:
-    """Return the gates of latency where nothing could be measured."""
-    wanted = {"p50": limits.max_latency_ms, "p99": limits.max_p99_ms}
+    """Return the gates of latency and memory where nothing could be measured."""
+    wanted = {
+        "p50": (limits.max_latency_ms, DURATION_MS),
+        "p99": (limits.max_p99_ms, DURATION_MS),
+        "memory": (limits.max_memory_bytes, SIZE_BYTES),
+    }
     return [
         Gate(
             name=name,
             state="skipped" if limit is None else "unsure",
-            wanted="" if limit is None else f"<= {milliseconds(limit)}",
+            wanted="" if limit is None else f"<= {format_value(limit, kind)}",
             reason=reason,
             hint=_QUIET,
         )
-        for name, limit in wanted.items()
+        for name, (limit, kind) in wanted.items()
     ]
 
 

@@ -76,6 +76,8 @@ def test_a_machine_too_noisy_to_tell_is_exit_code_5(artifact, capsys, monkeypatc
     printed = capsys.readouterr()
     assert "p50: another profiler" in printed.err
     assert "too noisy to tell" in printed.out
+    assert main(["validate", str(artifact), "--max-memory", "1MB"]) == 5
+    assert "memory: another profiler" in capsys.readouterr().err
     # Nobody asked for a latency, so nothing is in doubt.
     assert main(["validate", str(artifact)]) == 0
     # What failed for certain counts more.
@@ -114,6 +116,22 @@ def test_a_missed_latency_is_measured_again_and_the_best_counts(
     assert main(["validate", model, *limits]) == code
     assert told in capsys.readouterr().out
     assert len(made) == asked
+
+
+@pytest.mark.usefixtures("own_lock")
+def test_what_was_measured_counts_where_it_cannot_be_measured_again(artifact, capsys, monkeypatch):
+    real, made = validate_model.measure_file, []
+
+    def measured(*arguments, **options):
+        if made:
+            raise UnreliableError("another profiler is measuring on this device")
+        made.append(real(*arguments, **options))
+        return replace(made[0], grade="D")
+
+    monkeypatch.setattr(validate_model, "measure_file", measured)
+    limits = ["--max-latency", "1us", "--max-memory", "1MB", "--max-seconds", "0.05"]
+    assert main(["validate", str(artifact / MODEL_FILE), *limits]) == 4
+    assert "memory: " in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("own_lock")

@@ -91,9 +91,10 @@ def test_gates_of_speed():
     assert {gate.state for gate in speed_gates(record(), Limits())} == {"told"}
     broken = record(failure=Failure(kind="crash", reason="it died"))
     assert {gate.reason for gate in speed_gates(broken, limits)} == {"it died"}
-    assert [gate.state for gate in unsure_gates("busy", Limits(max_p99_ms=3))] == [
-        "skipped", "unsure",
-    ]  # fmt: skip
+    unsure = unsure_gates("busy", Limits(max_p99_ms=3, max_memory_bytes=1e6))
+    assert {gate.name: (gate.state, gate.wanted) for gate in unsure} == {
+        "p50": ("skipped", ""), "p99": ("unsure", "<= 3ms"), "memory": ("unsure", "<= 1MB"),
+    }  # fmt: skip
 
 
 # --- promises
