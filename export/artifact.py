@@ -17,6 +17,7 @@ from hwnas.io.preprocessing import Preprocessing
 ARTIFACT_SCHEMA = Schema(name="hwnas/artifact", version=1)
 MANIFEST_FILE = "manifest.json"
 REFERENCE_FILE = "reference.safetensors"
+VERDICT_FILE = "verdict.json"  # of whoever examined it since; in no manifest
 _HINT = "export it anew: hwnas export"
 
 
@@ -119,6 +120,12 @@ def read_manifest(path: Path) -> Manifest:
     for name in manifest.files:
         _inside(path.parent, name, f"{path}: files")
     return manifest
+
+
+def files_of(folder: Path) -> set[Path]:
+    """Return the files that the artifact in a folder consists of, with the verdict on it."""
+    names = (MANIFEST_FILE, VERDICT_FILE, *read_manifest(folder).files)
+    return {folder / name for name in names}
 
 
 def verify(path: Path) -> Manifest:

@@ -352,9 +352,9 @@ def _verdict(model: Path) -> dict[str, Any]:
 
     With the latency, if it measured one: that is what the verdict is about, not the one at export.
     """
+    from hwnas.export.artifact import VERDICT_FILE
     from hwnas.export.validate_types import VERDICT_SCHEMA
     from hwnas.io import read_json
-    from hwnas.pipeline.deploying import VERDICT_FILE
 
     path = model.with_name(VERDICT_FILE)
     if not path.is_file():

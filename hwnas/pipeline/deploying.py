@@ -14,6 +14,7 @@ from hwnas.errors import (
     UsageError,
     unknown_name,
 )
+from hwnas.export.artifact import VERDICT_FILE
 from hwnas.export.family import FAMILY_FILE, read_family
 from hwnas.io import digest
 from hwnas.io.paths import seen_from
@@ -25,7 +26,6 @@ from hwnas.training.datasets import DataSettings
 from hwnas.training.folders import TEST_NAMES, TRAIN_NAMES, VAL_NAMES, contents
 
 AUTO = "auto"  # landmarks that cost about as much as the run's subnets
-VERDICT_FILE = "verdict.json"  # beside the model that it is about
 _RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
             "explanations/*")  # fmt: skip
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from hwnas.errors import UnreliableError, UsageError
 from hwnas.export.artifact import (
-    MANIFEST_FILE,
     REFERENCE_FILE,
     Manifest,
     ModelEntry,
+    files_of,
     read_manifest,
     write_manifest,
 )
@@ -44,6 +44,7 @@ from hwnas.pipeline.exportable import (
     open_subject,
     reference_of,
 )
+from hwnas.pipeline.replacing import check_replaceable
 from hwnas.pipeline.rundir import profiles_in, recorded_versions
 from hwnas.profiling.paces import Pace, paces_here
 
@@ -127,7 +128,7 @@ def checked(wish: Wish) -> Wish:
 
 
 def artifact_folder(subnet: Path, out: Path | None) -> Path:
-    """Return where the artifact of a subnet goes; raises UsageError if something else is there."""
+    """Return where the artifact of a subnet goes; raises UsageError if anything else is there."""
     if out is None:
         # As it was typed, unless it was typed within its run.
         typed = Path(subnet)
@@ -136,9 +137,7 @@ def artifact_folder(subnet: Path, out: Path | None) -> Path:
             raise UsageError(f"{subnet}: is in no run, so it is not clear where to write",
                              "say where: --out FOLDER")  # fmt: skip
         out = place.parent.parent / ARTIFACTS_FOLDER / place.name
-    is_empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    if not is_empty and not (out / MANIFEST_FILE).is_file():
-        raise UsageError(f"{out}: exists and is no artifact of ours", "choose another --out")
+    check_replaceable(out, "artifact", files_of)
     return out
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hwnas.errors import HwnasError, UsageError
 from hwnas.io import digest_file, write_folder_atomic
 from hwnas.pipeline.config import read_recipe
+from hwnas.pipeline.replacing import check_replaceable
 from hwnas.pipeline.rundir import Run, latest_step, load_supernet, supernet_file
 from hwnas.pipeline.sealing import (
     CONFIG_FILE,
@@ -22,7 +23,8 @@ from hwnas.pipeline.sealing import (
     seal,
 )
 from hwnas.pipeline.selecting import SUBNETS_FOLDER, Selection, select
-from hwnas.supernet.card import Card, read_card, write_card
+from hwnas.supernet.card import CARD_FILE, Card, read_card, write_card
+from hwnas.supernet.subnet import ARCH_FILE, WEIGHTS_FILE
 from hwnas.training.data import load_data
 
 if TYPE_CHECKING:
@@ -52,8 +54,12 @@ def extract(
     if known is not None and _says(known, arch.digest, supernet, settings):
         card = _promising(folder, known, selection)
         return Subnet(folder=folder, card=card, is_new=False)
-    if known is None and folder.exists() and not _is_subnet(folder):
-        raise UsageError(f"{folder}: exists and is no subnet of ours", "choose another --out")
+    if known is not None and known.training is not None:
+        raise UsageError(
+            f"{folder}: holds a subnet that was trained after it was cut out",
+            "choose another --out",
+        )
+    check_replaceable(folder, "subnet", _files_of)
     shared = load_supernet(run)
     evidence = None
     if settings is not None:
@@ -112,5 +118,8 @@ def _promising(folder: Path, card: Card, selection: Selection) -> Card:
     return card
 
 
-def _is_subnet(folder: Path) -> bool:
-    return folder.is_dir() and (not any(folder.iterdir()) or (folder / "arch.json").is_file())
+def _files_of(folder: Path) -> set[Path]:
+    """Return the files that a subnet consists of, which may be damaged."""
+    if not (folder / ARCH_FILE).is_file():
+        raise UsageError(f"it has no {ARCH_FILE}")
+    return {folder / name for name in (ARCH_FILE, WEIGHTS_FILE, CARD_FILE, CONFIG_FILE)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import UsageError
-from hwnas.export.artifact import ModelEntry, read_manifest
+from hwnas.export.artifact import ModelEntry, files_of, read_manifest
 from hwnas.export.documents import to_document
 from hwnas.export.family import (
     FAMILY_FILE,
@@ -23,6 +23,7 @@ from hwnas.pipeline.exportable import open_subject
 from hwnas.pipeline.exporting import ARTIFACTS_FOLDER, Note, Wish, checked, fill
 from hwnas.pipeline.extracting import extract
 from hwnas.pipeline.fronts import Front, latest_front
+from hwnas.pipeline.replacing import check_replaceable
 from hwnas.pipeline.rundir import Run, recorded_versions
 from hwnas.pipeline.selecting import select
 from hwnas.profiling.machine import device
@@ -69,8 +70,7 @@ def export_family(
     """
     wish = checked(wish or Wish())
     folder = Path(out or run.folder / ARTIFACTS_FOLDER / FAMILY_FOLDER)
-    if folder.exists() and not (folder / FAMILY_FILE).is_file():
-        raise UsageError(f"{folder}: exists and is no family of ours", "choose another --out")
+    check_replaceable(folder, "family", _files_of)
     front = latest_front(run)
     chosen = _spread(front, members) if members else _recommended(run, front)
     subnets, paces = [], paces_here(run.profiles)
@@ -90,6 +90,12 @@ def export_family(
 
     write_folder_atomic(folder, write)
     return Pack(folder=folder, family=read_family(folder))
+
+
+def _files_of(folder: Path) -> set[Path]:
+    """Return the files that the family in a folder consists of."""
+    members = ((folder / member.file).parent for member in read_family(folder).members)
+    return {folder / FAMILY_FILE}.union(*map(files_of, members))
 
 
 def _note_of(note: Note, member: str, text: str) -> None:
