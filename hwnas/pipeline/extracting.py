@@ -43,10 +43,10 @@ def extract(
     """
     arch = selection.arch
     folder = Path(out or run.folder / SUBNETS_FOLDER / arch.digest[:12])
-    weights = supernet_file(run)
+    step = latest_step(run)  # once: a run that is trained now gets newer ones
     supernet = {
-        "step": latest_step(run),
-        "sha256": digest_file(weights),
+        "step": step,
+        "sha256": digest_file(supernet_file(run, step=step)),
         "origin": dict(run.origin),
     }
     settings = _recipe(run, recipe)
@@ -60,7 +60,7 @@ def extract(
             "choose another --out",
         )
     check_replaceable(folder, "subnet", _files_of)
-    shared = load_supernet(run)
+    shared = load_supernet(run, step=step)
     evidence = None
     if settings is not None:
         from hwnas.pipeline.training_run import device_of
