@@ -21,6 +21,7 @@ CONFIG_FILE = "config.toml"
 REFERENCE_BATCHES = (1, 2, 5, 8)
 _CALIBRATION_IMAGES, _CALIBRATION_BATCH = 128, 16
 _JUDGED_AT_ONCE = 32
+_ITS_RECIPE = "name the recipe it was extracted with: --recipe my.toml"
 
 Squares = NDArray[np.uint8]
 
@@ -85,8 +86,10 @@ def open_subject(subnet: Path, *, recipe: str | None = None) -> Subject:
         if theirs != ours:
             raise UsageError(
                 f"{subnet}: the network has {what} {ours}, the data ({data.name}) {theirs}",
-                "name the recipe it was extracted with: --recipe my.toml",
+                _ITS_RECIPE,
             )
+    described = describe_data(data)
+    _check_parts(subnet, card.data or described, described)
     return Subject(
         module=module,
         card=card,
@@ -94,8 +97,23 @@ def open_subject(subnet: Path, *, recipe: str | None = None) -> Subject:
         arch=arch.to_json(),
         preprocessing=preprocessing,
         classes=data.classes,
-        described=card.data or describe_data(data),
+        described=card.data or described,
     )
+
+
+def _check_parts(subnet: Path, known: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raise UsageError unless the images to judge and calibrate by are those that a card names.
+
+    After another split the held-out ones may have been trained on.
+    """
+    for name in ("heldout", "train"):
+        theirs = found["parts"][name]
+        if known.get("parts", {}).get(name) != theirs:
+            raise UsageError(
+                f"{subnet}: the {name} images of the data ({theirs['images']}, digest "
+                f"{theirs['digest'][:12]}) are not those that its card names",
+                _ITS_RECIPE,
+            )
 
 
 def reference_of(subject: Subject, *, batch: int | None) -> Reference:

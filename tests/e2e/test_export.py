@@ -22,6 +22,7 @@ from hwnas.export.reference import differences, read_reference
 from hwnas.export.validate_promises import exported_pace
 from hwnas.pipeline import extracting
 from hwnas.pipeline.config import read_recipe, to_toml
+from hwnas.pipeline.exportable import open_subject
 from hwnas.pipeline.exporting import Exported, Wish, export
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.profiling.machine import device
@@ -315,8 +316,16 @@ def test_data_of_another_kind_are_refused(copied: Path, tmp_path: Path) -> None:
         export(copied, wish=QUIET, recipe=str(recipe(tmp_path, 32)))
 
 
-def recipe(folder: Path, side: int) -> Path:
-    changes = ('data.name="digits"', f"data.image_size={side}", "data.heldout=100")
+@pytest.mark.parametrize("change", ["data.seed=7", "data.heldout=120"])
+def test_another_split_of_the_data_is_refused(copied: Path, tmp_path: Path, change: str) -> None:
+    """Of the images that it would be judged by it may have been trained on some."""
+    assert open_subject(copied, recipe=str(recipe(tmp_path, 28))).classes == tuple("0123456789")
+    with pytest.raises(UsageError, match=r"the heldout images of the data \(1\d\d, digest"):
+        open_subject(copied, recipe=str(recipe(tmp_path, 28, change)))
+
+
+def recipe(folder: Path, side: int, *more: str) -> Path:
+    changes = ('data.name="digits"', f"data.image_size={side}", "data.heldout=100", *more)
     path = folder / "recipe.toml"
     path.write_text(to_toml(read_recipe("nano-fashion", changes)))
     return path
