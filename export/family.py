@@ -42,7 +42,10 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """The members, fastest first, and the budget -> file table of the search's answers."""
+    """The members, fastest first, and the budget -> file table of the search's answers.
+
+    `device` is the one that the latencies are of.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     space: str

@@ -350,7 +350,7 @@ def _measured(sound: _Sound, asked: _Asked, then: Pace | None) -> tuple[Record, 
     gates = speed_gates(record, asked.limits)
     if sound.entry is not None and sound.manifest is not None:
         promised = sound.manifest.promised
-        gates += promised_latency(promised, sound.entry, record, device=device().name, then=then)
+        gates += promised_latency(promised, sound.entry, record, device=device(), then=then)
     return record, gates
 
 

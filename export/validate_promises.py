@@ -9,7 +9,7 @@ from hwnas.export.validate_speed import compared
 from hwnas.export.validate_types import Gate, failed, passed, skipped
 from hwnas.profiling.contention import CORE_LIMIT
 from hwnas.profiling.paces import Pace, pace_key, pace_of
-from hwnas.profiling.records import Pages, Record, Settings
+from hwnas.profiling.records import Device, Pages, Record, Settings
 
 # Two sessions on one machine differ by a few percent.
 _SLACK = 1.1
@@ -64,32 +64,50 @@ def promised_latency(
     entry: ModelEntry,
     record: Record,
     *,
-    device: str,
+    device: Device,
     then: Pace | None = None,
 ) -> Iterator[Gate]:
-    """Yield whether the latency is what was foretold and measured for this device.
+    """Yield whether the latency is what was foretold for this device, and measured on it.
 
     What was said is of the device at the pace it had `then`. Where the reference model shows that
     it is slower now, the time at that pace counts.
     """
-    measured = entry.latency
-    if measured is None or record.latency is None:
+    if record.latency is None:
+        return
+    measured = entry.latency or {}
+    foretold_ms = _foretold_ms(promised)
+    if foretold_ms is not None and _is_for(promised, entry, record):
+        devices, is_here = _foretold_for(promised, measured, device)
+        if is_here:
+            yield _latency_gate("promised latency", foretold_ms, record, then)
+        else:
+            yield skipped("promised latency", f"foretold for {devices}; this is {device.name}")
+    if not measured:
         return
     how = record.settings
     same = (measured.get("threads"), measured.get("batch"), measured.get("pages", "default")) == (
         how.threads, how.batch, how.pages
     )  # fmt: skip
-    if measured.get("device") != device or not same:
+    if measured.get("device") != device.name or not same:
         where = f"{measured.get('device')}, {measured.get('threads')} threads"
         where += f", batch {measured.get('batch')}, {measured.get('pages', 'default')} pages"
-        reason = f"said for {where}; this is {device}"
-        yield skipped("exported latency", reason)
+        yield skipped("exported latency", f"said for {where}; this is {device.name}")
         return
-    foretold_ms = _foretold_ms(promised)
-    if foretold_ms is not None and _is_for(promised, entry, record):
-        yield _latency_gate("promised latency", foretold_ms, record, then)
     limit_ms = _SLACK * float(measured["median_ms"])
     yield _latency_gate("exported latency", limit_ms, record, then)
+
+
+def _foretold_for(
+    promised: Mapping[str, Any], measured: Mapping[str, Any], device: Device
+) -> tuple[str, bool]:
+    """Return the devices that the search foretold for, and whether this is one of them.
+
+    Older manifests do not name them: the device that the file was exported on counts there.
+    """
+    devices = promised.get("devices")
+    if isinstance(devices, dict):
+        return ", ".join(devices), device.fingerprint in devices.values()
+    return str(measured.get("device", "another")), measured.get("device") == device.name
 
 
 def _foretold_ms(promised: Mapping[str, Any]) -> float | None:

@@ -1,7 +1,8 @@
 """Families: what a search recommends for each of its budgets, exported into one folder."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,13 @@ from hwnas.io import write_folder_atomic
 from hwnas.pipeline.exportable import open_subject
 from hwnas.pipeline.exporting import ARTIFACTS_FOLDER, Note, Wish, checked, fill
 from hwnas.pipeline.extracting import extract
-from hwnas.pipeline.fronts import Front, latest_front
+from hwnas.pipeline.fronts import Front, fingerprints, latest_front
 from hwnas.pipeline.replacing import check_replaceable
 from hwnas.pipeline.rundir import Run, recorded_versions
 from hwnas.pipeline.selecting import select
 from hwnas.profiling.machine import device
 from hwnas.profiling.paces import paces_here
+from hwnas.profiling.records import Device
 
 if TYPE_CHECKING:
     from hwnas.supernet.card import Measured
@@ -86,7 +88,7 @@ def export_family(
             subject = open_subject(subnet, recipe=recipe)
             fill(place / subnet.name, subject, wish=wish, paces=paces, note=said)
             found.append(_member(place, subnet.name, choice.budgets, subject.card.accuracy))
-        write_family(place, _family(run, found))
+        write_family(place, _family(run, found, foretold_for=fingerprints(front)))
 
     write_folder_atomic(folder, write)
     return Pack(folder=folder, family=read_family(folder))
@@ -167,13 +169,34 @@ def best_known_accuracy(entry: ModelEntry, module: float, known: "Measured | Non
     return min(1.0, max(0.0, known.value + entry.accuracy - module))
 
 
-def _family(run: Run, members: Sequence[Member]) -> Family:
-    order = sorted(members, key=lambda member: (member.latency_ms or 0.0, member.size_bytes))
+def _family(run: Run, members: Sequence[Member], *, foretold_for: Mapping[str, str]) -> Family:
+    there, members = of_one_device(members, foretold_for, here=device())
+    order = sorted(members, key=lambda member: (_or_inf(member.latency_ms), member.size_bytes))
     return Family(
         space=run.space,
-        device=device().name,
+        device=there,
         budgets={budget: member.file for member in order for budget in member.budgets},
         members=tuple(order),
         versions=recorded_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def of_one_device(
+    members: Sequence[Member], foretold_for: Mapping[str, str], *, here: Device
+) -> tuple[str, list[Member]]:
+    """Return a device, and the members with latencies that are of it, or None.
+
+    It is `here` if anything was measured, else the one that the search foretold for.
+    `foretold_for`: the fingerprint of each device of the search; nothing if that is not known.
+    """
+    if not foretold_for or here.fingerprint in foretold_for.values():
+        return here.name, list(members)
+    if not any(member.measured for member in members):
+        return ", ".join(foretold_for), list(members)
+    known = [one if one.measured else replace(one, latency_ms=None) for one in members]
+    return here.name, known
+
+
+def _or_inf(latency_ms: float | None) -> float:
+    return math.inf if latency_ms is None else latency_ms

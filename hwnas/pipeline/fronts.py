@@ -114,6 +114,11 @@ def arch_of(front: Front, choice: int) -> Arch:
     return space(front.space, **front.options).arch(front.choices[choice].genes)
 
 
+def fingerprints(front: Front) -> dict[str, str]:
+    """Return the fingerprint of each device that was searched for; older files name none."""
+    return dict(front.provenance.get("fingerprints", {}))
+
+
 def write_front(run: Run, front: Front) -> Path:
     """Write the front of a run and return the file."""
     path = run.folder / FOLDER / FRONT_FILE

@@ -369,6 +369,7 @@ def _provenance(
         "devices": {
             device: [way.described for way in ways] for device, ways in field.devices.items()
         },
+        "fingerprints": {device: ways[0].fingerprint for device, ways in field.devices.items()},
         "predictors": predictors,
         "profiles": profiles,
         "supernet": {"step": latest_step(run), "sha256": digest_file(weights)},

@@ -16,6 +16,7 @@ from hwnas.pipeline.fronts import (
     Choice,
     Front,
     arch_of,
+    fingerprints,
     latest_front,
     read_verified,
 )
@@ -196,13 +197,14 @@ def _promise_of(run: Run, arch: Arch) -> Mapping[str, Any] | None:
 
 def _promise(run: Run, front: Front, index: int, answer: Answer | None) -> dict[str, Any]:
     choice = front.choices[index]
-    seen = _verified(run, choice)
+    seen, devices = _verified(run, choice), fingerprints(front)
     return {
         "budget": answer.budget if answer else "",
         "predicted": {name: asdict(value) for name, value in choice.predicted.items()},
         "costs": dict(choice.costs),
         "settings": None if choice.settings is None else dict(choice.settings),
         "searched": front.created,
+        **({"devices": devices} if devices else {}),
         **({"verified": seen} if seen else {}),
     }
 

@@ -1,7 +1,8 @@
 """What was promised and what was delivered: budgets, predictions and measurements side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def _artifacts(material: Material) -> Table:
                     model.precision,
                     DASH if entry is None else quantity("size", entry.size_bytes),
                     _change("accuracy", _mean(manifest.promised.get("accuracy")), model.accuracy),
-                    _change("latency", _mean(manifest.promised.get("latency")), latency),
+                    _change("latency", foretold_ms(manifest.promised, model.latency), latency),
                 )
             )
     return Table(
@@ -211,6 +212,14 @@ def _artifacts(material: Material) -> Table:
         caption=f"Exported models; {_STAR} is recommended for the device of the measurements.",
         right=frozenset({2, 3, 4}),
     )  # fmt: skip
+
+
+def foretold_ms(promised: Mapping[str, Any], measured: Mapping[str, Any] | None) -> float | None:
+    """Return the promised latency, None where it is of another device than the measured one."""
+    devices, here = promised.get("devices"), (measured or {}).get("fingerprint")
+    if isinstance(devices, dict) and here is not None and here not in devices.values():
+        return None
+    return _mean(promised.get("latency"))
 
 
 def _mean(found: object) -> float | None:

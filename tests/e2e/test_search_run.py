@@ -16,6 +16,7 @@ from hwnas.cli.main import main
 from hwnas.pipeline.fronts import latest_front
 from hwnas.pipeline.rundir import Run, open_run
 from hwnas.pipeline.searching import Request, prepare, search, search_run
+from hwnas.pipeline.selecting import select
 from hwnas.profiling.records import Settings
 from hwnas.report import report
 from hwnas.search.api import ENGINES
@@ -218,6 +219,9 @@ def test_the_device_is_this_one_or_the_only_one(made: Run, elsewhere: Run, capsy
     result = found(capsys, elsewhere)
     assert list(result["provenance"]["devices"]) == ["pi5"]
     assert result["provenance"]["devices"]["pi5"][0]["threads"] == 4
+    promised = select(elsewhere).promised
+    assert promised is not None
+    assert promised["devices"] == {"pi5": "fingerprint of pi5"}
 
 
 def test_mistakes(made: Run, elsewhere: Run, tmp_path: Path, capsys) -> None:

@@ -10,7 +10,8 @@ from hwnas.export import choose_member
 from hwnas.export.artifact import ModelEntry
 from hwnas.export.family import FAMILY_FILE, Family, Member, read_family, write_family
 from hwnas.export.precisions import check_precisions, compared, recommend
-from hwnas.pipeline.families import best_known_accuracy
+from hwnas.pipeline.families import best_known_accuracy, of_one_device
+from hwnas.profiling.records import Device
 from hwnas.supernet.card import Measured
 
 # As version 1 was written; must stay readable for good.
@@ -130,6 +131,28 @@ def test_precisions_are_put_in_order_and_checked():
 def test_a_family_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         THREE.space = "other"
+
+
+@pytest.mark.parametrize(
+    ("foretold_for", "measured", "expected"),
+    [
+        ({"pi": "p"}, (True, True), ("here", [1.0, 2.0])),
+        ({"pi": "p"}, (True, False), ("here", [1.0, None])),
+        ({"pi": "p"}, (False, False), ("pi", [1.0, 2.0])),
+        ({"my name for it": "f"}, (True, False), ("here", [1.0, 2.0])),
+        ({}, (True, False), ("here", [1.0, 2.0])),  # an older front
+    ],
+)
+def test_the_latencies_of_a_family_are_of_one_device(foretold_for, measured, expected):
+    here = Device(
+        name="here", fingerprint="f", cpu="", cores=1, memory_mb=1, architecture="", os=""
+    )
+    members = [
+        dataclasses.replace(member(str(latency), latency, 0.9), measured=is_measured)
+        for latency, is_measured in zip((1.0, 2.0), measured, strict=True)
+    ]
+    name, found = of_one_device(members, foretold_for, here=here)
+    assert (name, [one.latency_ms for one in found]) == expected
 
 
 @pytest.mark.parametrize(

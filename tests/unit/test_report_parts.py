@@ -13,6 +13,7 @@ from hwnas.report.baselines import Baseline, best_of
 from hwnas.report.html import Html, element, joined
 from hwnas.report.labels import Box, Label, place, text_width
 from hwnas.report.plot import stepped
+from hwnas.report.promises import foretold_ms
 from hwnas.report.scales import scale_for, tick_labels
 from hwnas.report.training import smoothed, thinned
 from hwnas.report.view import MOST_SPOTS, Spot, budget_words, limits_in, limits_of
@@ -39,6 +40,20 @@ def test_text_is_escaped_once_and_markup_is_not() -> None:
         '<p title="x&quot;y" hidden><b>a &lt; b &amp; c</b>&lt;i&gt;</p>'
     )
     assert joined(Html("<hr>"), "<hr>") == "<hr>&lt;hr&gt;"
+
+
+@pytest.mark.parametrize(
+    ("devices", "measured", "expected"),
+    [
+        ({"pi": "p"}, {"fingerprint": "p"}, 8.0),
+        ({"pi": "p"}, {"fingerprint": "e"}, None),  # no promise was made of this device
+        ({"pi": "p"}, None, 8.0),
+        (None, {"fingerprint": "e"}, 8.0),  # an older manifest does not say of which
+    ],
+)
+def test_a_promise_stands_beside_what_the_same_device_took(devices, measured, expected) -> None:
+    promised = {"latency": {"mean": 8.0, "low": 7.0, "high": 9.0}, "devices": devices}
+    assert foretold_ms(promised, measured) == expected
 
 
 def test_coordinates_are_short_and_never_exponents() -> None:

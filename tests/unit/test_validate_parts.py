@@ -19,7 +19,9 @@ from hwnas.export.validate_run import Feeding, Flags, Port, feeding_from
 from hwnas.export.validate_speed import compared, speed_gates, unsure_gates
 from hwnas.export.validate_types import Gate, Limits, Verdict
 from hwnas.io.preprocessing import Preprocessing
-from hwnas.profiling.records import Failure, Latency, Memory, Record, Settings
+from hwnas.profiling.records import Device, Failure, Latency, Memory, Record, Settings
+
+HERE = Device(name="here", fingerprint="f", cpu="", cores=1, memory_mb=1, architecture="", os="")
 
 
 def record(median=10.0, *, grade="A", scale=1.0, p99=12.0, peak_mb=80.0, failure=None):
@@ -115,16 +117,36 @@ def test_a_latency_is_compared_on_the_device_it_was_promised_for():
     measured = {"median_ms": 9.5, "threads": 1, "batch": 1, "device": "here"}
     promised = {"latency": {"mean": 8.0, "low": 7.0, "high": 9.0}}
     known = entry(latency=measured)
-    gates = promised_latency(promised, known, record(10.0), device="here")
+    gates = promised_latency(promised, known, record(10.0), device=HERE)
     assert {gate.name: gate.state for gate in gates} == {
         "promised latency": "failed", "exported latency": "passed",
     }  # fmt: skip
-    failed = next(iter(promised_latency(promised, known, record(10.0), device="here")))
+    failed = next(iter(promised_latency(promised, known, record(10.0), device=HERE)))
     assert "hwnas doctor" in failed.hint
-    (gate,) = promised_latency(promised, known, record(10.0), device="there")
-    assert gate.state == "skipped"
-    (_, gate) = promised_latency(promised, known, record(11.0, grade="D"), device="here")
+    gates = promised_latency(promised, known, record(10.0), device=replace(HERE, name="there"))
+    assert [gate.state for gate in gates] == ["skipped", "skipped"]
+    (_, gate) = promised_latency(promised, known, record(11.0, grade="D"), device=HERE)
     assert gate.state == "unsure"
+
+
+@pytest.mark.parametrize(
+    ("devices", "exported_on", "states"),
+    [
+        ({"pi": "p"}, "here", {"promised latency": "skipped", "exported latency": "passed"}),
+        ({"my name for it": "f"}, "build machine",
+         {"promised latency": "failed", "exported latency": "skipped"}),
+        ({"my name for it": "f"}, None, {"promised latency": "failed"}),
+    ],
+)  # fmt: skip
+def test_what_was_foretold_is_for_the_devices_of_the_search(devices, exported_on, states):
+    """Wherever the file was exported, and whatever the device was called when it was measured."""
+    promised = {"latency": {"mean": 8.0, "low": 7.0, "high": 9.0}, "devices": devices}
+    measured = {"median_ms": 9.5, "threads": 1, "batch": 1, "device": exported_on}
+    known = entry(latency=None if exported_on is None else measured)
+    gates = list(promised_latency(promised, known, record(10.0), device=HERE))
+    assert {gate.name: gate.state for gate in gates} == states
+    if states["promised latency"] == "skipped":
+        assert gates[0].reason == "foretold for pi; this is here"
 
 
 @pytest.mark.parametrize(("seen_ms", "state"), [(9.5, "passed"), (9.0, "failed"), (2.0, "failed")])
@@ -133,7 +155,7 @@ def test_what_the_search_measured_counts_where_it_is_longer(seen_ms, state):
     promised = {
         "latency": {"mean": 8.0, "low": 7.0, "high": 9.0}, "verified": {"latency": seen_ms},
     }  # fmt: skip
-    gates = promised_latency(promised, entry(latency=measured), record(10.0), device="here")
+    gates = promised_latency(promised, entry(latency=measured), record(10.0), device=HERE)
     assert {gate.name: gate.state for gate in gates}["promised latency"] == state
 
 
@@ -164,7 +186,7 @@ def referred(median, *, reference_ms):
 def test_what_was_said_is_of_a_device_at_its_pace_of_then(median, reference_ms, state):
     then = exported_pace(exported(), "f")
     (gate,) = promised_latency(
-        {}, exported(), referred(median, reference_ms=reference_ms), device="here", then=then
+        {}, exported(), referred(median, reference_ms=reference_ms), device=HERE, then=then
     )
     assert gate.state == state
     if median == 14.0 and state == "passed":
@@ -175,7 +197,7 @@ def test_what_was_said_is_of_a_device_at_its_pace_of_then(median, reference_ms, 
 def test_drift_within_a_noisy_session_is_no_pace_of_another() -> None:
     drifted = record(10.0, grade="D", scale=1.5)
     (gate,) = promised_latency(
-        {}, exported(), drifted, device="here", then=exported_pace(exported(), "f")
+        {}, exported(), drifted, device=HERE, then=exported_pace(exported(), "f")
     )
     assert gate.state == "unsure"
 
@@ -187,7 +209,7 @@ def test_paces_under_other_conditions_say_nothing(change):
     then = exported_pace(exported(**change), "f")
     assert then is not None
     slow = referred(14.0, reference_ms=1.5)
-    (gate,) = promised_latency({}, exported(), slow, device="here", then=then)
+    (gate,) = promised_latency({}, exported(), slow, device=HERE, then=then)
     assert gate.state == "unsure"
 
 
