@@ -15,7 +15,10 @@ from PIL import Image
 session = onnxruntime.InferenceSession(sys.argv[1])
 about = json.loads(session.get_modelmeta().custom_metadata_map["hwnas"])
 how, crop = about["preprocessing"], about["preprocessing"]["crop"]
-image = Image.open(sys.argv[2]).convert(how["channels"])
+image = Image.open(sys.argv[2])
+if image.mode.startswith("I;16"):  # 16 bits, which Pillow would clip to white
+    image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+image = image.convert(how["channels"])
 size = [int(how["resize"] * side / min(image.size)) for side in image.size]
 left, top = (round((side - crop) / 2) for side in size)
 image = image.resize(size, Image.Resampling[how["interpolation"].upper()])

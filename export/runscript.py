@@ -33,6 +33,10 @@ how = about["preprocessing"]
 _SQUARE = """
 
 def square(image):
+    if image.mode.startswith("I;16"):  # 16 bits, which Pillow would clip to white
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        sys.exit("32 bits per pixel, of which no range is known")
     image = image.convert(how["channels"])
     short = min(image.size)
     if short != how["resize"]:

@@ -83,8 +83,14 @@ def test_ten_lines_name_the_class(root, exported, pictures, name):
     assert (child.returncode, child.stdout) == (0, f"{name}\n"), child.stderr
 
 
-def test_ten_lines_prepare_images_as_hwnas_does(root, exported, tmp_path, monkeypatch):
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 161, 3), np.uint8))
+@pytest.mark.parametrize(
+    ("shape", "depth"), [((90, 161, 3), np.uint8), ((90, 161), np.uint16)], ids=str
+)
+def test_ten_lines_prepare_images_as_hwnas_does(
+    root, exported, tmp_path, monkeypatch, shape, depth
+):
+    most = np.iinfo(depth).max
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, most, shape, depth))
     photo.save(tmp_path / "photo.png")
     monkeypatch.setattr(sys, "argv", ["script", str(exported.model), str(tmp_path / "photo.png")])
     left = runpy.run_path(str(root / "examples" / "onnxruntime_ten_lines.py"))["x"]

@@ -2,8 +2,11 @@
 
 import dataclasses
 import re
+import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from hwnas.errors import MissingPackageError, UsageError
 from hwnas.export import targets
@@ -68,6 +71,18 @@ def _value(tokens: list[str], at: int):
     if token.startswith('"'):
         return token[1:-1], at + 1
     return (int(token) if token.lstrip("-").isdigit() else token), at + 1
+
+
+@pytest.mark.parametrize("depth", [np.uint8, np.uint16])
+def test_the_script_prepares_images_as_hwnas_does(depth):
+    how, text = METADATA.preprocessing, run_script(METADATA)
+    names = {"np": np, "Image": Image, "how": how.to_json(), "sys": sys}
+    exec(text[text.index("def square") : text.index("def feed")], names)
+    pixels = np.random.default_rng(0).integers(0, np.iinfo(depth).max, (40, 70), depth)
+    image = Image.fromarray(pixels)
+    assert np.array_equal(names["square"](image), how.square(image))
+    with pytest.raises(SystemExit, match="32 bits"):
+        names["square"](image.convert("F"))
 
 
 def test_any_batch_is_batched_by_the_server():
