@@ -1,8 +1,8 @@
 """The settings of ONNX Runtime that run a model fastest on this device, found by measuring.
 
 First the threads, then, with the best number of them, what is left: the optimisation level, and
-for several threads whether waiting ones spin and whether branches run side by side. At last
-whether huge pages pay, where the system has them.
+for several threads whether waiting ones spin and whether branches run side by side. At last,
+where these are best as they are by default, whether huge pages pay, if the system has them.
 """
 
 import os
@@ -88,12 +88,20 @@ def find_settings(model: Path, *, batch: int = 1, measured: bool = True) -> Foun
 def _with_pages(
     model: Path, best: OrtSettings, batch: int, *, known: Sequence[tuple[OrtSettings, float]]
 ) -> list[tuple[OrtSettings, float]]:
-    """Return the times with both kinds of pages, each in processes of its own."""
-    both = [best] if huge_pages_problem() else [best, replace(best, pages="huge")]
+    """Return the time with the usual pages, and with huge ones where these can be tried.
+
+    Pages are of a process, and what is timed in one of its own has the runtime's other settings
+    as they are by default: how many times as long as with the usual pages it takes there counts.
+    """
+    usual = (best, dict(known)[best])
+    if huge_pages_problem() or best != OrtSettings(threads=best.threads):
+        return [usual]
+    huge = replace(best, pages="huge")
     try:
-        return [(settings, _time_apart(model, settings, batch)) for settings in both]
+        ratio = _time_apart(model, huge, batch) / _time_apart(model, best, batch)
     except UnreliableError:  # somebody else measures: what is known without is good enough
-        return [(best, dict(known)[best])]
+        return [usual]
+    return [usual, (huge, ratio * usual[1])]
 
 
 def _time_apart(model: Path, settings: OrtSettings, batch: int) -> float:

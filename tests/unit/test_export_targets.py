@@ -147,22 +147,34 @@ def test_without_measuring_one_thread_is_taken(tmp_path):
     assert find_settings(tmp_path / "not-opened.onnx", measured=False).best == OrtSettings()
 
 
-@pytest.mark.parametrize(("problem", "pages"), [("has none", "default"), (None, "huge")])
-def test_a_later_setting_has_to_be_clearly_faster(tmp_path, monkeypatch, problem, pages):
+@pytest.mark.parametrize(
+    ("problem", "idle_ms", "expected"),
+    [
+        ("has none", 5.95, OrtSettings(threads=2)),
+        (None, 5.95, OrtSettings(threads=2, pages="huge")),
+        (None, 5.0, OrtSettings(threads=2, spinning=False)),  # pages are not timed with that
+    ],
+)
+def test_a_later_setting_has_to_be_clearly_faster(
+    tmp_path, monkeypatch, problem, idle_ms, expected
+):
     times = {OrtSettings(): 10.0, OrtSettings(threads=2): 6.0,
-             OrtSettings(threads=2, spinning=False): 5.95}  # fmt: skip
+             OrtSettings(threads=2, spinning=False): idle_ms}  # fmt: skip
 
     def timed(model, candidates, batch):
         return [(settings, times.get(settings, 20.0)) for settings in candidates]
 
     def timed_apart(model, settings, batch):
-        return 5.5 if settings.pages == "huge" else 6.0
+        assert settings == OrtSettings(threads=2, pages=settings.pages)
+        return 11.0 if settings.pages == "huge" else 12.0
 
     monkeypatch.setattr("hwnas.export.ortsettings._timed", timed)
     monkeypatch.setattr("hwnas.export.ortsettings._time_apart", timed_apart)
     monkeypatch.setattr("hwnas.export.ortsettings.huge_pages_problem", lambda: problem)
     monkeypatch.setattr("hwnas.export.ortsettings.available_cores", lambda: 4)
     found = find_settings(tmp_path / "model.onnx")
-    assert found.best == OrtSettings(threads=2, pages=pages)
-    assert bool(found.best.environment) == (pages == "huge")
+    assert found.best == expected
+    assert bool(found.best.environment) == (expected.pages == "huge")
+    huge = {OrtSettings(threads=2, pages="huge"): 5.5} if expected.pages == "huge" else {}
+    assert {s: time for s, time in found.tried if time < 20.0} == times | huge
     assert {settings.threads for settings, _ in found.tried} == {1, 2, 4}
