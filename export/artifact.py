@@ -58,7 +58,7 @@ class Manifest:
 
     `supernet` and `data` say where the weights come from (as the subnet's card does); `weights`
     is the SHA-256 of the subnet's weights file; `promised` is what search foretold, `measured`
-    what was found since; `recommended` is the file to deploy on the device of the measurements.
+    what was found since of the file that is `recommended` on the device of the measurements.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT

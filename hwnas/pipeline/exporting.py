@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from hwnas.errors import UnreliableError, UsageError
 from hwnas.export.artifact import (
@@ -82,6 +81,14 @@ class Exported:
     remarks: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filled:
+    """What is to be said of an artifact, and the module's accuracy on the images of its models."""
+
+    remarks: tuple[str, ...]
+    module_accuracy: float
+
+
 def export(
     subnet: Path | str,
     *,
@@ -100,14 +107,14 @@ def export(
         raise UsageError(f"{subnet}: no such folder", "hwnas extract writes the folder of a subnet")
     folder = artifact_folder(subnet, None if out is None else Path(out))
     subject = open_subject(subnet, recipe=recipe)
-    remarks: list[str] = []
+    found: list[Filled] = []
     write_folder_atomic(
         folder,
-        lambda place: remarks.extend(
+        lambda place: found.append(
             fill(place, subject, wish=wish, paces=_paces_beside(subnet), note=note)
         ),
     )
-    return Exported(folder=folder, manifest=read_manifest(folder), remarks=tuple(remarks))
+    return Exported(folder=folder, manifest=read_manifest(folder), remarks=found[0].remarks)
 
 
 def checked(wish: Wish) -> Wish:
@@ -151,8 +158,8 @@ def _paces_beside(subnet: Path) -> tuple[Pace, ...]:
 
 def fill(
     place: Path, subject: Subject, *, wish: Wish, paces: Sequence[Pace] = (), note: Note
-) -> list[str]:
-    """Write a whole artifact to the folder `place`; return what is to be said of it.
+) -> Filled:
+    """Write a whole artifact to the folder `place`.
 
     `paces`: those that latencies are told at, where they are of the same kind.
     """
@@ -180,10 +187,10 @@ def fill(
             measured=wish.measured,
         )
         TARGETS[target](place / target, deployed)
-    manifest = _manifest(subject, metadata[best.precision], entries, best)
-    write_manifest(place, replace(manifest, measured={**manifest.measured, "accuracy": accuracy}))
+    write_manifest(place, _manifest(subject, metadata[best.precision], entries, best))
     told = [f"{entry.precision} is {compared(entry)}" for entry in entries[1:] if entry.latency]
-    return [*remarks, *told, f"deploy {best.file} ({reason})"]
+    remarks += [*told, f"deploy {best.file} ({reason})"]
+    return Filled(remarks=tuple(remarks), module_accuracy=accuracy)
 
 
 def _default_name(subject: Subject) -> str:
@@ -283,7 +290,7 @@ def _manifest(
 ) -> Manifest:
     card = subject.card
     promised = dict(card.promised or {})
-    measured: dict[str, Any] = {}
+    measured = {"accuracy": best.accuracy}
     if best.latency is not None:
         measured["latency"] = best.latency["median_ms"]
     return Manifest(

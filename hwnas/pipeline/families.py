@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import UsageError
-from hwnas.export.artifact import ModelEntry, files_of, read_manifest
+from hwnas.export.artifact import Manifest, ModelEntry, files_of, read_manifest
 from hwnas.export.documents import to_document
 from hwnas.export.family import (
     FAMILY_FILE,
@@ -86,8 +86,12 @@ def export_family(
         for number, (choice, subnet) in enumerate(zip(chosen, subnets, strict=True), start=1):
             said = partial(_note_of, note, f"member {number} of {len(chosen)}")
             subject = open_subject(subnet, recipe=recipe)
-            fill(place / subnet.name, subject, wish=wish, paces=paces, note=said)
-            found.append(_member(place, subnet.name, choice.budgets, subject.card.accuracy))
+            filled = fill(place / subnet.name, subject, wish=wish, paces=paces, note=said)
+            manifest = read_manifest(place / subnet.name)
+            entry = manifest.model(manifest.recommended)
+            known = subject.card.accuracy
+            accuracy = best_known_accuracy(entry, filled.module_accuracy, known)
+            found.append(_member(subnet.name, manifest, budgets=choice.budgets, accuracy=accuracy))
         write_family(place, _family(run, found, foretold_for=fingerprints(front)))
 
     write_folder_atomic(folder, write)
@@ -135,8 +139,7 @@ def _cost(front: Front, index: int) -> float:
     return times[0] if times else choice.costs.get("macs", 0.0)
 
 
-def _member(place: Path, name: str, budgets: tuple[str, ...], known: "Measured | None") -> Member:
-    manifest = read_manifest(place / name)
+def _member(name: str, manifest: Manifest, *, budgets: tuple[str, ...], accuracy: float) -> Member:
     entry = manifest.model(manifest.recommended)
     file = manifest.files[entry.file]
     predicted = manifest.promised.get("latency")
@@ -150,7 +153,7 @@ def _member(place: Path, name: str, budgets: tuple[str, ...], known: "Measured |
         sha256=file.sha256,
         size_bytes=file.size_bytes,
         budgets=budgets,
-        accuracy=best_known_accuracy(entry, manifest.measured["accuracy"], known),
+        accuracy=accuracy,
         latency_ms=latency,
         measured=measured,
         precision=entry.precision,

@@ -4,7 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,9 +22,9 @@ from hwnas.export.artifact import MANIFEST_FILE, REFERENCE_FILE
 from hwnas.export.metadata import PIXELS, read_metadata
 from hwnas.export.reference import differences, read_reference
 from hwnas.export.validate_promises import exported_pace
-from hwnas.pipeline import extracting
+from hwnas.pipeline import exporting, extracting
 from hwnas.pipeline.config import read_recipe, to_toml
-from hwnas.pipeline.exportable import open_subject
+from hwnas.pipeline.exportable import Judged, open_subject
 from hwnas.pipeline.exporting import Exported, Wish, export
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.profiling.machine import device
@@ -183,6 +185,23 @@ def test_opset_batch_and_pixels_are_as_asked(subnet: Path, tmp_path: Path) -> No
     command = [sys.executable, str(found.folder / "ort" / "run.py"), str(image)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert f": {reference.logits[1].argmax()} " in done.stdout, done.stderr
+
+
+def test_what_was_measured_is_of_the_recommended_file(
+    subnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = exporting.judge
+
+    def less_accurate(*arguments: Any, **options: Any) -> dict[str, Judged]:
+        found = judge(*arguments, **options)
+        return found | {"int8_dynamic": replace(found["int8_dynamic"], accuracy=0.25)}
+
+    monkeypatch.setattr(exporting, "judge", less_accurate)
+    monkeypatch.setattr(exporting, "recommend", lambda entries: (entries[1], "said so"))
+    wish = replace(QUIET, precisions=("int8_dynamic",))
+    found = export(subnet, wish=wish, out=tmp_path / "out")
+    assert found.manifest.recommended == "model.int8_dynamic.onnx"
+    assert found.manifest.measured == {"accuracy": 0.25}
 
 
 @pytest.mark.usefixtures("own_lock")
