@@ -98,8 +98,9 @@ def finetuning_recipe(
 
 
 def default_folder(subnet: Path, *, from_scratch: bool) -> Path:
-    """Return where the trained subnet goes unless somebody says otherwise."""
-    return subnet.with_name(f"{subnet.name}-{'scratch' if from_scratch else 'finetuned'}")
+    """Return where the trained subnet goes unless somebody says otherwise: beside it."""
+    place = subnet.resolve() if subnet.name in ("", "..") else subnet  # as it was typed, if named
+    return place.with_name(f"{place.name}-{'scratch' if from_scratch else 'finetuned'}")
 
 
 def run_of(subnet: Path) -> Path | None:

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from hwnas.cli.main import hwnas, main
 from hwnas.io import read_journal
 from hwnas.pipeline import finetuning
-from hwnas.pipeline.finetuning import finetuning_recipe
+from hwnas.pipeline.finetuning import default_folder, finetuning_recipe
 from hwnas.pipeline.rundir import open_run, space_of
 from hwnas.spaces import space
 from hwnas.spaces.restrict import restricted
@@ -73,6 +73,16 @@ def test_fine_tuning_goes_on_from_the_subnet(run: Path) -> None:
     assert not (folder / "training").exists()
     steps = [event for event in read_journal(folder / "events.jsonl") if event["kind"] == "step"]
     assert set(steps[0]["losses"]) == {"subnet"}
+
+
+@pytest.mark.parametrize(("here", "typed"), [("", "a1b2"), ("a1b2", "."), ("a1b2/training", "..")])
+def test_the_trained_subnet_goes_beside_the_one_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str, typed: str
+) -> None:
+    (tmp_path / "a1b2" / "training").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / here)
+    found = default_folder(Path(typed), from_scratch=True)
+    assert found.resolve() == tmp_path / "a1b2-scratch"
 
 
 def test_a_rate_of_almost_zero_leaves_the_subnet_as_it_was(run: Path) -> None:
