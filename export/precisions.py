@@ -1,6 +1,6 @@
 """One network in several precisions: building each, and which of them to deploy."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,19 +72,25 @@ def build(
     return to_half(model) if precision == "fp16" else model
 
 
-def recommend(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, str]:
+def recommend(
+    entries: Sequence[ModelEntry], most_lost: Mapping[str, float]
+) -> tuple[ModelEntry, str]:
     """Return the model to deploy on this device, and why.
 
-    The fastest that is worthwhile and loses at most half a point of accuracy, else fp32.
+    The fastest that is worthwhile and surely loses at most half a point of accuracy, else fp32.
+    `most_lost`: the accuracy that each precision may lose, by the images that were judged.
     """
     base = next(entry for entry in entries if entry.precision == FP32)
     if base.latency is None:
         return base, "fp32: speed was not measured"
     others = [entry for entry in entries if entry is not base]
-    good = [entry for entry in others if _is_good(entry, base)]
+    if others and not _is_told(base):
+        return base, "fp32: its own speed could not be told"
+    good = [entry for entry in others if _is_good(entry, most_lost)]
     if not good:
         lossy = [entry for entry in others if _ratio(entry) < WORTHWHILE]
-        why = "; ".join(_against(entry, base) for entry in lossy) or "nothing faster was written"
+        told = (_against(entry, base, most_lost[entry.precision]) for entry in lossy)
+        why = "; ".join(told) or "nothing faster was written"
         return base, f"fp32: {why}"
     best = min(good, key=_ratio)
     gain = 1 / _ratio(best)
@@ -104,21 +110,30 @@ def compared(entry: ModelEntry) -> str:
     return "as fast as fp32 here"
 
 
-def _is_good(entry: ModelEntry, base: ModelEntry) -> bool:
+def _is_good(entry: ModelEntry, most_lost: Mapping[str, float]) -> bool:
     return (
-        entry.latency is not None
-        and entry.latency["grade"] in _TRUSTED
+        _is_told(entry)
         and _ratio(entry) < WORTHWHILE
-        and entry.accuracy >= base.accuracy - ACCEPTED_LOSS
+        and most_lost[entry.precision] <= ACCEPTED_LOSS
     )
 
 
-def _against(entry: ModelEntry, base: ModelEntry) -> str:
-    if entry.latency is None or entry.latency["grade"] not in _TRUSTED:
+def _is_told(entry: ModelEntry) -> bool:
+    return entry.latency is not None and entry.latency["grade"] in _TRUSTED
+
+
+def _against(entry: ModelEntry, base: ModelEntry, most: float) -> str:
+    if not _is_told(entry):
         return f"the speed of {entry.precision} could not be told"
     if _ratio(entry) >= WORTHWHILE:
         return f"{entry.precision} is {compared(entry)}"
-    return f"{entry.precision} loses {base.accuracy - entry.accuracy:.2%} of accuracy"
+    loss = base.accuracy - entry.accuracy
+    if loss > ACCEPTED_LOSS:
+        return f"{entry.precision} loses {loss:.2%} of accuracy"
+    return (
+        f"{entry.precision} may lose {most:.2%} of accuracy, {entry.images} images tell no better: "
+        "--images N judges by more"
+    )
 
 
 def _ratio(entry: ModelEntry) -> float:

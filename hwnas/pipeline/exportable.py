@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hwnas.errors import UsageError
 from hwnas.export.reference import Answer, Reference
 from hwnas.io.preprocessing import Preprocessing
+from hwnas.pipeline.significance import most_lost
 
 if TYPE_CHECKING:
     from hwnas.nets import PlainNetwork
@@ -139,9 +140,13 @@ def calibration_squares(subject: Subject, *, batch: int | None) -> Iterator[Squa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """Top-1 accuracy, and the share of images with the module's answer."""
+    """Top-1 accuracy, and the share of images with the module's answer.
+
+    `most_lost`: by how much the accuracy may be below the module's, with 95 % confidence.
+    """
 
     accuracy: float
+    most_lost: float
     agreement: float
     images: int
 
@@ -151,17 +156,25 @@ def judge(subject: Subject, answers: Mapping[str, Answer], *, images: int) -> di
     heldout = subject.data.heldout
     chosen = spread(images, len(heldout))
     every: dict[str, Callable[[Squares], NDArray[Any]]] = {"module": subject.answer, **answers}
-    right, same = dict.fromkeys(every, 0), dict.fromkeys(every, 0)
+    right, same, lost = (dict.fromkeys(every, 0) for _ in range(3))
     for start in range(0, len(chosen), _JUDGED_AT_ONCE):
         indices = chosen[start : start + _JUDGED_AT_ONCE]
         squares = squares_of(heldout, indices, subject.preprocessing)
         said = {name: answer(squares).argmax(1) for name, answer in every.items()}
+        wanted = heldout.labels[indices]
         for name, classes in said.items():
-            right[name] += int((classes == heldout.labels[indices]).sum())
+            right[name] += int((classes == wanted).sum())
             same[name] += int((classes == said["module"]).sum())
+            lost[name] += int(((classes != wanted) & (said["module"] == wanted)).sum())
     count = len(chosen)
+    gained = {name: right[name] - right["module"] + lost[name] for name in every}
     return {
-        name: Judged(accuracy=right[name] / count, agreement=same[name] / count, images=count)
+        name: Judged(
+            accuracy=right[name] / count,
+            most_lost=most_lost(lost[name], gained[name], pairs=count),
+            agreement=same[name] / count,
+            images=count,
+        )
         for name in every
     }
 

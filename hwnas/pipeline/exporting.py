@@ -37,6 +37,7 @@ from hwnas.export.targets import TARGETS, Deployed, check_name, check_targets
 from hwnas.export.validate_run import Feeding, batched, open_runner
 from hwnas.io import write_atomic, write_folder_atomic
 from hwnas.pipeline.exportable import (
+    Judged,
     Subject,
     calibration_squares,
     judge,
@@ -171,12 +172,12 @@ def fill(
         note(f"writing {file_name(precision)}")
         _write_model(place / file_name(precision), subject, about)
     note(f"judging on {min(wish.images, len(subject.data.heldout))} held-out images")
-    entries, accuracy = _examined(place, subject, metadata, reference, images=wish.images)
+    entries, judged = _examined(place, subject, metadata, reference, images=wish.images)
     remarks: list[str] = []
     if wish.measured:
         note("measuring speed")
         entries, remarks = _timed(place, entries, wish, paces)
-    best, reason = recommend(entries)
+    best, reason = recommend(entries, {name: found.most_lost for name, found in judged.items()})
     for target in wish.targets:
         note(f"writing {target}")
         deployed = Deployed(
@@ -190,7 +191,7 @@ def fill(
     write_manifest(place, _manifest(subject, metadata[best.precision], entries, best))
     told = [f"{entry.precision} is {compared(entry)}" for entry in entries[1:] if entry.latency]
     remarks += [*told, f"deploy {best.file} ({reason})"]
-    return Filled(remarks=tuple(remarks), module_accuracy=accuracy)
+    return Filled(remarks=tuple(remarks), module_accuracy=judged["module"].accuracy)
 
 
 def _default_name(subject: Subject) -> str:
@@ -233,8 +234,8 @@ def _examined(
     reference: Reference,
     *,
     images: int,
-) -> tuple[list[ModelEntry], float]:
-    """Return what was found of each model, and the accuracy of the module on the same images.
+) -> tuple[list[ModelEntry], dict[str, Judged]]:
+    """Return what was found of each model, and how they and the module do on the same images.
 
     Raises GateError if the logits of a model are not the module's.
     """
@@ -262,7 +263,7 @@ def _examined(
         )
         for precision, about in metadata.items()
     ]
-    return entries, judged["module"].accuracy
+    return entries, judged
 
 
 def _answer(model: Path, about: ModelMetadata) -> Answer:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Z = 1.959964  # two-sided 95 % of a normal distribution
+_ONE_SIDED = 1.644854  # 95 % of it lie below
 _TAIL = 0.025
 _FEWEST = 6  # fewer paired values cannot exclude chance at 95 %, whatever they are
 _EXACT_UP_TO = 60
@@ -73,6 +74,18 @@ def shares_difference(first: tuple[float, int], second: tuple[float, int]) -> In
         low=q - p - sqrt((q - low_q) ** 2 + (high_p - p) ** 2),
         high=q - p + sqrt((high_q - q) ** 2 + (p - low_p) ** 2),
     )
+
+
+def most_lost(lost: int, gained: int, *, pairs: int) -> float:
+    """Return what a share loses at most, with 95 % confidence, where of paired cases these changed.
+
+    The upper end of Agresti and Min's interval for paired shares (2005): half a case is added to
+    each of the four kinds, so that cases without any change prove little, too, where they are few.
+    """
+    total = pairs + 2
+    share = (lost - gained) / total
+    variance = ((lost + gained + 1) / total - share**2) / total
+    return share + _ONE_SIDED * sqrt(variance)
 
 
 def _critical_rank(n: int) -> int:

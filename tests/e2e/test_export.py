@@ -197,7 +197,7 @@ def test_what_was_measured_is_of_the_recommended_file(
         return found | {"int8_dynamic": replace(found["int8_dynamic"], accuracy=0.25)}
 
     monkeypatch.setattr(exporting, "judge", less_accurate)
-    monkeypatch.setattr(exporting, "recommend", lambda entries: (entries[1], "said so"))
+    monkeypatch.setattr(exporting, "recommend", lambda entries, _: (entries[1], "said so"))
     wish = replace(QUIET, precisions=("int8_dynamic",))
     found = export(subnet, wish=wish, out=tmp_path / "out")
     assert found.manifest.recommended == "model.int8_dynamic.onnx"

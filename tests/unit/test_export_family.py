@@ -101,6 +101,8 @@ def entry(precision: str, *, ratio: float | None = 1.0, accuracy: float = 0.9, g
     ("entries", "expected", "reason"),
     [
         ([entry("fp32")], "fp32", "nothing faster"),
+        ([entry("fp32", grade="D")], "fp32", "nothing faster"),
+        ([entry("fp32", grade="D"), entry("fp16", ratio=0.8)], "fp32", "its own speed could not"),
         ([entry("fp32"), entry("fp16", ratio=1.1)], "fp32", "nothing faster"),
         ([entry("fp32"), entry("fp16", ratio=0.98)], "fp32", "nothing faster"),
         ([entry("fp32"), entry("fp16", ratio=0.8)], "fp16", "1.25 times as fast"),
@@ -112,9 +114,17 @@ def entry(precision: str, *, ratio: float | None = 1.0, accuracy: float = 0.9, g
     ],
 )  # fmt: skip
 def test_the_fastest_that_loses_nothing_is_recommended(entries, expected, reason):
-    found, why = recommend(entries)
+    found, why = recommend(entries, {one.precision: 0.9 - one.accuracy for one in entries})
     assert found.precision == expected
     assert reason in why
+
+
+def test_a_loss_that_so_few_images_do_not_exclude_is_none_to_accept():
+    entries = [entry("fp32"), entry("fp16", ratio=0.8)]
+    assert recommend(entries, {"fp32": 0.0, "fp16": 0.005})[0].precision == "fp16"
+    found, why = recommend(entries, {"fp32": 0.0, "fp16": 0.0123})
+    assert found.precision == "fp32"
+    assert "fp16 may lose 1.23% of accuracy, 100 images tell no better: --images N" in why
 
 
 def test_slower_precisions_are_called_slower():

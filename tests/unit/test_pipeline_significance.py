@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from hwnas.pipeline.significance import Interval, shares_difference, signed_rank, too_few_hold
+from hwnas.pipeline.significance import (
+    Interval,
+    most_lost,
+    shares_difference,
+    signed_rank,
+    too_few_hold,
+)
 
 
 @pytest.mark.parametrize("n", [6, 7, 12, 30, 59, 61, 120])
@@ -43,6 +49,20 @@ def test_shares_hold_the_truth_as_often_as_they_say() -> None:
         interval = shares_difference((a, 400), (b, 300))
         held += interval.low <= 0.03 <= interval.high
     assert 0.935 <= held / 2000 <= 0.968
+
+
+@pytest.mark.parametrize("pairs", [100, 500, 5000])
+@pytest.mark.parametrize(("lost", "gained"), [(0.018, 0.008), (0.03, 0.03), (0.004, 0.001)])
+def test_what_is_lost_at_most_holds_as_often_as_it_says(pairs, lost, gained) -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(pairs, [lost, gained, 1 - lost - gained], 4000)[:, :2].tolist()
+    held = sum(most_lost(a, b, pairs=pairs) >= lost - gained for a, b in counts) / 4000
+    assert held > 0.93
+
+
+def test_few_pairs_without_a_change_prove_little() -> None:
+    found = [most_lost(0, 0, pairs=pairs) for pairs in (100, 500, 5000)]
+    assert found[0] > 0.005 > found[1] > 10 * found[2] * 0.9
 
 
 def test_more_images_narrow_the_interval() -> None:
