@@ -91,36 +91,17 @@ class Recipe(TrainingRecipe):
 def read_recipe(source: str, assignments: Sequence[str] = ()) -> Recipe:
     """Return the recipe of a shipped name or a TOML file, with assignments `a.b=c` applied.
 
+    A shipped name is that recipe whatever lies here under that name, such as the folder of a run.
     A relative `data.path` in a file is relative to the file; in an assignment, to this folder.
     """
     path = Path(source)
-    if path.is_dir():
-        raise UsageError(
-            f"{source} is a folder; accepted: a recipe's file or name",
-            f"for a folder of images: hwnas run own-images --set data.path={typed(path)}",
-        )
-    if path.suffix == ".toml" or path.exists():
-        try:
-            text = path.read_text(encoding="utf-8-sig")  # Windows' editors begin files with a mark
-        except FileNotFoundError as error:
-            raise AbsentError(
-                f"{path}: no such recipe",
-                f"hwnas init own-images --out {typed(path)} writes one (hwnas init --list: others)",
-            ) from error
-        except OSError as error:
-            raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
-        except UnicodeDecodeError as error:
-            raise FormatError(
-                f"{path}: byte {error.start} is not UTF-8; accepted: a recipe as UTF-8 text",
-                f"if it is Latin-1: iconv -f latin1 -t utf-8 {typed(path)} > utf8.toml",
-            ) from error
-    else:
-        text = recipe_text(source)
+    in_file = source not in recipe_names() and (path.suffix == ".toml" or path.exists())
+    text = _text_in(path) if in_file else recipe_text(source)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{source}: not TOML ({error})", _HINT) from error
-    if path.exists():
+    if in_file:
         _resolve_path(document, path.parent)
     _prefer_given_folder(document, assignments)
     for assignment in assignments:
@@ -148,6 +129,28 @@ def to_toml(recipe: TrainingRecipe, *, folder: Path | None = None) -> str:
     for section, values in document.items():
         lines += _section(section, values)
     return "\n".join(lines) + "\n"
+
+
+def _text_in(path: Path) -> str:
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder; accepted: a recipe's file or name",
+            f"for a folder of images: hwnas run own-images --set data.path={typed(path)}",
+        )
+    try:
+        return path.read_text(encoding="utf-8-sig")  # Windows' editors begin files with a mark
+    except FileNotFoundError as error:
+        raise AbsentError(
+            f"{path}: no such recipe",
+            f"hwnas init own-images --out {typed(path)} writes one (hwnas init --list: others)",
+        ) from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}: byte {error.start} is not UTF-8; accepted: a recipe as UTF-8 text",
+            f"if it is Latin-1: iconv -f latin1 -t utf-8 {typed(path)} > utf8.toml",
+        ) from error
 
 
 def _section(name: str, values: Mapping[str, Any]) -> list[str]:

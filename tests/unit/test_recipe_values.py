@@ -60,6 +60,15 @@ def test_a_recipe_may_begin_with_the_mark_of_windows(tmp_path) -> None:
     assert "iconv" in raised.value.hint
 
 
+def test_a_shipped_recipe_is_found_beside_what_has_its_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nano-fashion").mkdir()  # such as the folder of --run nano-fashion
+    assert read_recipe("nano-fashion").data.name == "fashion-mnist"
+    Path("nano-digits").write_text('[data]\npath = "mine"\n')
+    assert read_recipe("nano-digits").data.name == "digits"
+    assert str(read_recipe("./nano-digits").data.path) == "mine"
+
+
 def test_any_path_survives_being_written(tmp_path) -> None:
     folder = tmp_path / 'tab\there "quoted" back\\slash\nnext \x7f \x01 \u00e9'
     path = tmp_path / "resolved.toml"
