@@ -20,7 +20,7 @@ PLAINEST = {"backend": "onnxruntime", "threads": "1", "batch": "1", "precision":
 class Deployment:
     """A way to run subnets on a device. `predictors`: what is known of it, by target.
 
-    `device`: its name, made unique where two devices have one.
+    `device`: its name, made unique where those of two devices are alike.
     """
 
     device: str
@@ -69,13 +69,10 @@ def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
         key = (about["fingerprint"], *(about.get(name, PLAINEST[name]) for name in SETTINGS))
         groups.setdefault(key, {})[predictor.target] = predictor
         names[about["fingerprint"]] = about["device"]
-    labels = {
-        fingerprint: name if list(names.values()).count(name) == 1 else f"{name}-{fingerprint[:6]}"
-        for fingerprint, name in names.items()
-    }
+    marks = device_marks(names)
     return [
         Deployment(
-            device=labels[fingerprint],
+            device=names[fingerprint] + marks[fingerprint],
             fingerprint=fingerprint,
             backend=backend,
             settings=Settings(
@@ -97,6 +94,18 @@ def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
             pages,
         ), found in groups.items()
     ]
+
+
+def device_marks(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what to append to the names of devices, by fingerprint: nothing where they differ.
+
+    They differ if they do as parts of the names of files and folders.
+    """
+    slugs = [slug(name) for name in names.values()]
+    return {
+        fingerprint: "" if slugs.count(slug(name)) == 1 else f"-{slug(fingerprint)[:6]}"
+        for fingerprint, name in names.items()
+    }
 
 
 def device_of(known: Sequence[Deployment], name: str | None, *, this: str, run: Run) -> str:

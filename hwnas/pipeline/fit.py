@@ -18,6 +18,7 @@ from hwnas.errors import HwnasError, UsageError, unknown_name
 from hwnas.io import write_json
 from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.accuracies import read_accuracies
+from hwnas.pipeline.deployments import device_marks
 from hwnas.pipeline.evaluations import EVALUATION_FILE, EVALUATION_SCHEMA, held_out_json
 from hwnas.pipeline.predictors import (
     ACCURACY,
@@ -124,12 +125,10 @@ def profile_rows(
         for arch, record in records:
             key = (fingerprint, record.backend, record.settings)
             groups.setdefault(key, (device, []))[1].append((arch, record))
-    names = {(device.name, device.fingerprint) for device, _ in groups.values()}
-    plain = [name for name, _ in names]
+    marks = device_marks({device.fingerprint: device.name for device, _ in groups.values()})
     found = []
     for (fingerprint, backend, settings), (device, records) in groups.items():
-        unique = plain.count(device.name) == 1
-        label = device.name if unique else f"{device.name}-{fingerprint[:6]}"
+        label = slug(device.name) + marks[fingerprint]
         about = {
             **of_space(space),
             "device": device.name,
@@ -348,7 +347,7 @@ def _value(record: Record, target: str) -> float | None:
 def _name(target: str, device: str, backend: str, settings: Settings) -> str:
     parts = [
         target.partition("_")[0],
-        slug(device),
+        device,
         slug(backend),
         f"t{settings.threads}",
         f"b{settings.batch}",

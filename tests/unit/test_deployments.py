@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from hwnas.errors import UsageError
-from hwnas.pipeline.deployments import deployments, parse_settings, ways_to_run
+from hwnas.pipeline.deployments import deployments, device_of, parse_settings, ways_to_run
 from hwnas.pipeline.predictors import described
 from hwnas.profiling.records import Settings
 
@@ -61,3 +61,16 @@ def test_the_plainest_way_is_taken_unless_another_is_asked_for():
 def test_a_way_that_is_the_only_one_is_taken_however_unusual():
     (huge,) = ways_to_run(known(fitted(pages="huge")), "pi", None, targets=["latency_ms"])
     assert huge.settings.pages == "huge"
+
+
+def test_devices_whose_names_are_written_alike_are_told_apart():
+    names = {"aaaaaaaa": "Pi 5", "bbbbbbbb": "pi-5", "cccccccc": "board"}
+    predictors = [
+        Fitted({**fitted().about, "device": name, "fingerprint": fingerprint})
+        for fingerprint, name in names.items()
+    ]
+    found = known(*predictors)
+    assert [one.device for one in found] == ["Pi 5-aaaaaa", "pi-5-bbbbbb", "board"]
+    for device in (*(one.device for one in found), "Board"):
+        named = device_of(found, device, this="", run=None)
+        assert named.lower() == device.lower()
