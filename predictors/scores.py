@@ -1,8 +1,10 @@
 """How good predictions are: relative errors, rank correlations, coverage of intervals."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwnas.predictors.columns import FloatArray
 
@@ -48,17 +50,31 @@ def spearman(a: FloatArray, b: FloatArray) -> float:
 
 def kendall(a: FloatArray, b: FloatArray) -> float:
     """Return Kendall's tau-b; 0 if one of the two is constant."""
-    agreement = 0.0
-    for start in range(0, len(a), 512):  # bounded memory
-        rows = slice(start, start + 512)
-        one = np.sign(a[rows, None] - a[None, :])
-        two = np.sign(b[rows, None] - b[None, :])
-        agreement += float((one * two).sum())
-    size = float(np.sqrt(float(_untied(a)) * float(_untied(b))))
-    return agreement / size if size > 0.0 else 0.0
+    first, second = (np.unique(values, return_inverse=True)[1] for values in (a, b))
+    one, two = _untied(first), _untied(second)
+    if not one or not two:
+        return 0.0
+    neither = one + two - _untied(first * len(b) + second)
+    discordant = 2 * _inversions(second[np.lexsort((second, first))])
+    return (neither - 2 * discordant) / math.sqrt(one * two)
 
 
-def _untied(values: FloatArray) -> int:
+def _inversions(ranks: NDArray[np.int64]) -> int:
+    """Return how many pairs stand in falling order.
+
+    Their ranks differ in a highest bit: of those that agree above it, every 0 counts the 1 before.
+    """
+    count = 0
+    for bit in range(int(ranks.max()).bit_length()):
+        grouped = ranks[np.argsort(ranks >> (bit + 1), kind="stable")]
+        group, high = grouped >> (bit + 1), (grouped >> bit) & 1
+        before = np.cumsum(high) - high
+        inside = before - before[np.searchsorted(group, group)]
+        count += int(inside[high == 0].sum())
+    return count
+
+
+def _untied(values: NDArray[np.int64]) -> int:
     """Return the number of ordered pairs that are not tied."""
     _, counts = np.unique(values, return_counts=True)
     return int(len(values) ** 2 - (counts.astype(np.int64) ** 2).sum())
