@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hwnas.errors import UsageError
-from hwnas.predictors.columns import FloatArray
+from hwnas.predictors.columns import FloatArray, varying
 
 
 def features(
@@ -27,6 +27,15 @@ def features(
     return table, price
 
 
+def different(genes: FloatArray, costs: FloatArray) -> None:
+    """Raise UsageError if nothing tells the rows apart."""
+    if alike(genes, costs):
+        raise UsageError(
+            "genes and costs are the same in every row: nothing tells architectures apart",
+            "give a column that differs between architectures",
+        )
+
+
 def target(y: ArrayLike, *, rows: int, name: str = "", least: int) -> FloatArray:
     """Return the target as an array of finite numbers that vary, one per row."""
     label = f"target {name!r}" if name else "the target"
@@ -38,12 +47,22 @@ def target(y: ArrayLike, *, rows: int, name: str = "", least: int) -> FloatArray
         raise UsageError(f"{label}, row {bad[0] + 1}: {truth[bad[0]]} is not a measured value")
     if rows < least:
         raise UsageError(f"{rows} rows, at least {least} are needed", "measure more architectures")
-    if np.ptp(truth) <= 1e-12 * np.abs(truth).max():
+    if constant(truth):
         raise UsageError(
             f"{label} is {truth[0]:g} in every row: there is nothing to learn",
             "choose a target that differs between architectures",
         )
     return truth
+
+
+def constant(y: FloatArray) -> bool:
+    """Return whether a target is the same in every row."""
+    return bool(np.ptp(y) <= 1e-12 * np.abs(y).max())
+
+
+def alike(genes: FloatArray, costs: FloatArray) -> bool:
+    """Return whether all rows are the same architecture as far as genes and costs say."""
+    return not (varying(genes).any() or varying(costs).any())
 
 
 def _matrix(values: ArrayLike, kind: str, names: tuple[str, ...]) -> FloatArray:

@@ -120,6 +120,11 @@ class Columns:
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
 
+def varying(table: FloatArray) -> NDArray[np.bool_]:
+    """Return for each column whether it differs between rows."""
+    return np.asarray(table.std(axis=0) > 1e-9 * np.abs(table).max(axis=0, initial=0.0))
+
+
 def trees_see(blocks: Mapping[str, FloatArray]) -> NDArray[np.float32]:
     """Return the columns that trees split on, in the precision of scikit-learn's trees."""
     return np.concatenate(
@@ -129,9 +134,8 @@ def trees_see(blocks: Mapping[str, FloatArray]) -> NDArray[np.float32]:
 
 def _spread(table: FloatArray) -> tuple[NDArray[np.int64], FloatArray, FloatArray]:
     """Return (indices, means, scales) of the columns that are not constant."""
-    scale = table.std(axis=0)
-    used = np.flatnonzero(scale > 1e-9 * np.abs(table).max(axis=0, initial=0.0))
-    return used, table[:, used].mean(axis=0), scale[used]
+    used = np.flatnonzero(varying(table))
+    return used, table[:, used].mean(axis=0), table[:, used].std(axis=0)
 
 
 def _choices(genes: FloatArray, gene: NDArray[np.int64], value: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.predictor import LEAST_ROWS, Prediction, Predictor
 from hwnas.predictors.scores import Scores, score
 
+Rows = NDArray[np.int64]
 SHARES = (0.25, 0.5, 0.75)  # of the training rows, for the learning curve
 
 
@@ -67,6 +68,9 @@ def evaluate(
     """
     table, price = checks.features(genes, costs)
     truth = checks.target(y, rows=len(table), least=_least_rows(folds))
+    checks.different(table, price)
+    size = np.maximum(np.abs(truth), 1e-12)
+    said = _Said(genes=table, costs=price, y=truth, seed=seed)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(truth))
     seen: dict[int, list[float]] = {}
@@ -76,13 +80,11 @@ def evaluate(
         out = order[fold::folds]
         rest = np.setdiff1d(order, out)
         started = time.process_time()
-        predictor = Predictor.fit(table[rest], price[rest], truth[rest], seed=seed)
+        predictions[:, out] = said(out, rest)
         seconds.append(time.process_time() - started)
-        predictions[:, out] = predictor.predict(table[out], price[out])
         for rows in _sizes(len(rest), shares):
-            part = rng.permutation(rest)[:rows]
-            small = Predictor.fit(table[part], price[part], truth[part], seed=seed)
-            error = _mape(truth[out], small.predict(table[out], price[out]).mean)
+            mean = said(out, rng.permutation(rest)[:rows]).mean
+            error = 100.0 * float((np.abs(mean - truth[out]) / size[out]).mean())
             seen.setdefault(rows, []).append(error)
     scores = score(truth, *predictions)
     inner = len(truth) - len(truth) // folds
@@ -100,6 +102,27 @@ def evaluate(
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """What predictors fitted on some of these rows say of others."""
+
+    genes: FloatArray
+    costs: FloatArray
+    y: FloatArray
+    seed: int
+
+    def __call__(self, rows: Rows, known: Rows) -> Prediction:
+        """Return what is said of `rows` by those that are `known`.
+
+        Where these are all the same, nothing can be fitted: it is their median and quantiles.
+        """
+        genes, costs, y = self.genes[known], self.costs[known], self.y[known]
+        if checks.constant(y) or checks.alike(genes, costs):
+            return Prediction(*(np.full(len(rows), np.quantile(y, q)) for q in (0.5, 0.05, 0.95)))
+        predictor = Predictor.fit(genes, costs, y, seed=self.seed)
+        return predictor.predict(self.genes[rows], self.costs[rows])
+
+
 def _least_rows(folds: int) -> int:
     """Return how many rows leave enough to fit on when a fold is held out."""
     if folds < 2:
@@ -109,10 +132,6 @@ def _least_rows(folds: int) -> int:
 
 def _sizes(rows: int, shares: tuple[float, ...]) -> list[int]:
     return sorted({int(share * rows) for share in shares if share * rows >= LEAST_ROWS})
-
-
-def _mape(truth: FloatArray, mean: FloatArray) -> float:
-    return 100.0 * float((np.abs(mean - truth) / np.maximum(np.abs(truth), 1e-12)).mean())
 
 
 def fitted_law(curve: tuple[CurvePoint, ...]) -> tuple[float, float, float]:

@@ -52,6 +52,7 @@ class Predictor:
         """
         table, price = checks.features(genes, costs, gene_names=gene_names, cost_names=cost_names)
         truth = checks.target(y, rows=len(table), name=target, least=LEAST_ROWS)
+        checks.different(table, price)
         shift = _shift(truth)
         stack = fit_stack(table, price, truth + shift, seed=seed)
         card = Card(

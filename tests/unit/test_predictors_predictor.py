@@ -113,6 +113,7 @@ def test_the_ladder_of_sizes():
         (lambda g, c, y: (g, c[:-1], y), "rows of genes but 29 rows of costs"),
         (lambda g, c, y: (g, c, y[:-1]), r"shape \(29,\), expected \(30,\)"),
         (lambda g, c, y: (g[:, :0], c[:, :0], y), "no columns"),
+        (lambda g, c, y: (g * 0.0 + 2.0, c * 0.0 + 0.1, y), "the same in every row"),
         (lambda g, c, y: (g[:, 0], c, y), "expected \\(rows, columns\\)"),
         (lambda g, c, y: ([*g.astype(str).tolist()[:-1], ["x"] * 8], c, y), "not numbers"),
     ],
@@ -198,6 +199,19 @@ def test_evaluation_sees_no_row_twice():
     assert [point.rows for point in real.curve] == [12, 18, 24]
     assert 0.0 <= real.gain(20) <= real.gain(200) < real.scores.mape + 1.0
     assert real.fit_cpu_s > 0.0
+
+
+def test_folds_in_which_the_target_or_the_columns_are_constant_are_evaluated():
+    genes, costs, y = measured(30)
+    rare = np.full(30, 0.1)
+    rare[:2] = 0.2, 0.3
+    found = evaluate(genes, costs, rare, folds=2, shares=(0.7,))
+    assert [point.rows for point in found.curve] == [10, 15]
+    assert np.isfinite(found.held_out).all()
+    single = evaluate(np.eye(30)[:, :1], np.zeros((30, 0)), y, folds=2, shares=())
+    assert single.scores.mape > 10.0
+    with pytest.raises(UsageError, match="the same in every row"):
+        evaluate(genes * 0.0, costs * 0.0, y)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
