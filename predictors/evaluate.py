@@ -11,7 +11,7 @@ from hwnas.errors import UsageError
 from hwnas.predictors import checks
 from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.predictor import LEAST_ROWS, Prediction, Predictor
-from hwnas.predictors.scores import Scores, score
+from hwnas.predictors.scores import Scores, score, sizes
 
 Rows = NDArray[np.int64]
 SHARES = (0.25, 0.5, 0.75)  # of the training rows, for the learning curve
@@ -69,7 +69,7 @@ def evaluate(
     table, price = checks.features(genes, costs)
     truth = checks.target(y, rows=len(table), least=_least_rows(folds))
     checks.different(table, price)
-    size = np.maximum(np.abs(truth), 1e-12)
+    size = sizes(truth)
     said = _Said(genes=table, costs=price, y=truth, seed=seed)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(truth))

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from hwnas.predictors import checks
 from hwnas.predictors.card import Card, read_predictor, write_predictor
 from hwnas.predictors.columns import FloatArray
+from hwnas.predictors.scores import shift_of
 from hwnas.predictors.stack import Runner, Stack, fit_stack
 
 LEAST_ROWS = 10
@@ -53,7 +54,7 @@ class Predictor:
         table, price = checks.features(genes, costs, gene_names=gene_names, cost_names=cost_names)
         truth = checks.target(y, rows=len(table), name=target, least=LEAST_ROWS)
         checks.different(table, price)
-        shift = _shift(truth)
+        shift = shift_of(truth)
         stack = fit_stack(table, price, truth + shift, seed=seed)
         card = Card(
             target=target,
@@ -110,9 +111,3 @@ class Predictor:
         return checks.features(
             genes, costs, gene_names=self.card.gene_names, cost_names=self.card.cost_names
         )
-
-
-def _shift(y: FloatArray) -> float:
-    """Return what is added to targets that are not all positive, so that ratios mean something."""
-    lowest, highest = float(y.min()), float(y.max())
-    return 0.0 if lowest > 0.0 else highest - 2.0 * lowest

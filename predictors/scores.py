@@ -11,7 +11,10 @@ from hwnas.predictors.columns import FloatArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """Errors of predictions on rows that had not been seen; shares and errors in percent."""
+    """Errors of predictions on rows that had not been seen; shares and errors in percent.
+
+    They are relative to `sizes` of the measured values.
+    """
 
     rows: int
     mape: float
@@ -25,7 +28,7 @@ class Scores:
 
 def score(y: FloatArray, mean: FloatArray, low: FloatArray, high: FloatArray) -> Scores:
     """Return the scores of predictions with 90 % intervals; the width is the median's."""
-    size = np.maximum(np.abs(y), 1e-12)
+    size = sizes(y)
     relative = np.abs(mean - y) / size
     inside = (y >= low) & (y <= high)
     return Scores(
@@ -38,6 +41,17 @@ def score(y: FloatArray, mean: FloatArray, low: FloatArray, high: FloatArray) ->
         coverage_90=100.0 * float(inside.mean()),
         width_90=100.0 * float(np.median((high - low) / size)),
     )
+
+
+def shift_of(y: FloatArray) -> float:
+    """Return what is added to targets that are not all positive, so that ratios mean something."""
+    lowest, highest = float(y.min()), float(y.max())
+    return 0.0 if lowest > 0.0 else (highest - lowest or 1.0) - lowest
+
+
+def sizes(y: FloatArray) -> FloatArray:
+    """Return what errors are relative to, as in a fit: the values, shifted if not all positive."""
+    return y + shift_of(y)
 
 
 def spearman(a: FloatArray, b: FloatArray) -> float:

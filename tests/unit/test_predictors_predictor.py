@@ -201,6 +201,14 @@ def test_evaluation_sees_no_row_twice():
     assert real.fit_cpu_s > 0.0
 
 
+def test_an_accuracy_of_zero_does_not_drown_the_others():
+    genes, costs, y = measured(26)
+    y[3] = 0.0
+    found = evaluate(genes, costs, y, folds=2, shares=(0.9,))
+    assert [point.rows for point in found.curve] == [11, 13]
+    assert all(0.0 < point.mape < 20.0 for point in found.curve)
+
+
 def test_folds_in_which_the_target_or_the_columns_are_constant_are_evaluated():
     genes, costs, y = measured(30)
     rare = np.full(30, 0.1)
