@@ -188,9 +188,10 @@ def _verified(
         return None, None
     try:
         require("search --verify", ("torch", "timm", "onnx"))
-        return _measured(output, found, count, wish), None
+        verification = _measured(output, found, count, wish)
     except HwnasError as error:  # what was found is to be shown all the same
         return None, error
+    return verification, verification.obstacle
 
 
 def _measured(output: Output, found: "Found", count: int, wish: _Wish) -> "Verification":
@@ -221,6 +222,8 @@ def _check_answered(found: "Found", verification: "Verification | None") -> None
             raise InfeasibleError(message, asked.obstacle.hint)
         if answer.recommended is not None:
             continue
+        if verification is not None and verification.obstacle is not None:
+            raise verification.obstacle
         mine = [entry for entry in entries if entry.budget == answer.budget]
         if all(entry.grade == UNRELIABLE for entry in mine):
             raise UnreliableError(

@@ -51,7 +51,8 @@ def show_result(
         sections.append(_section(found, answer, asked, mine, top=top))
         answers.append(_document(front.choices, answer, mine, top=top))
     if obstacle is not None:
-        output.note(f"nothing was verified: {obstacle.message}")
+        what = "not everything" if entries else "nothing"
+        output.note(f"{what} was verified: {obstacle.message}")
     sections.append(f"{len(front.choices)} subnets in {found.path}")
     document = {
         "run": str(found.prepared.run.folder),

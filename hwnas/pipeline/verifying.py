@@ -64,10 +64,14 @@ class Effort:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """The front with answers that hold as measured, and what was measured, an entry per line."""
+    """The front with answers that hold as measured, and what was measured, an entry per line.
+
+    `obstacle`: what ended it before everything was measured.
+    """
 
     front: Front
     entries: tuple[Verified, ...]
+    obstacle: HwnasError | None = None
 
 
 def device_here(found: Found) -> str | None:
@@ -84,7 +88,8 @@ def verify(found: Found, effort: Effort) -> Verification:
 
     Where none of the first `count` keeps the budget, the next ones are tried; subnets on record
     as more accurate are measured, too. The front of the run then recommends what keeps its budget
-    as measured. Raises UnreliableError on a busy machine.
+    as measured. Where it cannot go on, what is measured by then counts; where that is nothing, it
+    raises: UnreliableError on a busy machine.
     """
     device = device_here(found)
     if device is None:
@@ -94,24 +99,30 @@ def verify(found: Found, effort: Effort) -> Verification:
             "leave out --verify, or verify there",
         )
     session = _Session(found, device, effort)
-    entries: list[Verified] = []
-    choices = list(found.front.choices)
-    places = {_key(choice): place for place, choice in enumerate(choices)}
-    answers = []
-    for answer, asked in zip(found.front.answers, found.prepared.asked, strict=True):
-        tried = session.verified(answer, asked)
-        known = session.contended(asked, tried) if answer.budget else []
-        for choice, _ in known:
-            if _key(choice) not in places:
-                places[_key(choice)] = len(choices)
-                choices.append(choice)
-        tried += [entry for _, entry in known]
-        add_verified(found.prepared.run, tried)
-        entries += tried
-        answers.append(_ranked(answer, tried, places, known=len(known)))
-    front = replace(found.front, choices=tuple(choices), answers=tuple(answers))
-    write_front(found.prepared.run, front)
+    front, entries = found.front, list[Verified]()
+    for number, asked in enumerate(found.prepared.asked):
+        tries, obstacle = _Tries(), None
+        try:
+            session.verify(front.answers[number], asked, tries)
+        except HwnasError as error:
+            obstacle = error
+        add_verified(found.prepared.run, tries.entries)
+        front = _with_ranked(front, number, tries, obstacle)
+        write_front(found.prepared.run, front)
+        entries += tries.entries
+        if obstacle is not None:
+            if not entries:
+                raise obstacle
+            return Verification(front=front, entries=tuple(entries), obstacle=obstacle)
     return Verification(front=front, entries=tuple(entries))
+
+
+@dataclass(kw_only=True, slots=True)
+class _Tries:
+    """What was measured for an answer so far. `known`: those tried for earlier accuracies."""
+
+    entries: list[Verified] = field(default_factory=list)
+    known: list[Choice] = field(default_factory=list)
 
 
 class _Session:
@@ -123,40 +134,37 @@ class _Session:
         self._path = self._run.folder / FOLDER / MEASURED_FILE
         self._builder = _Builder(self._run, effort.work)
 
-    def verified(self, answer: Answer, asked: Asked) -> list[Verified]:
-        """Return what was measured for an answer, in the order of its listing."""
-        tried: list[Verified] = []
+    def verify(self, answer: Answer, asked: Asked, tries: _Tries) -> None:
+        """Measure the best of an answer, and what is on record as better; add it as it comes."""
         count, choices = self._effort.count, self._found.front.choices
         for number in range(ROUNDS):
             chosen = answer.listed[number * count : (number + 1) * count]
-            tried += self._entries([choices[index] for index in chosen], asked)
-            if not chosen or any(entry.met for entry in tried):
+            tries.entries += self._entries([choices[index] for index in chosen], asked)
+            if not chosen or any(entry.met for entry in tries.entries):
                 break
-        return tried
+        if answer.budget:
+            self._contend(asked, tries)
 
-    def contended(
-        self, asked: Asked, tried: Sequence[Verified]
-    ) -> list[tuple[Choice, Verified]]:  # fmt: skip
-        """Return what was measured of subnets on record as more accurate than those tried.
+    def _contend(self, asked: Asked, tries: _Tries) -> None:
+        """Measure subnets on record as more accurate than those tried.
 
         The most accurate come first, until one keeps the budget: no other can be better.
         """
-        kept = [entry.measured[ACCURACY] for entry in tried if entry.met]
+        kept = [entry.measured[ACCURACY] for entry in tries.entries if entry.met]
         if not kept:
-            return []
+            return
         prepared = self._found.prepared
         here = {prepared.field.label(name, self._device) for name in prepared.field.wanted}
         better = contenders(prepared, asked.constraints, above=max(kept), measured=here)
-        seen = {_key(entry) for entry in tried}
+        seen = {_key(entry) for entry in tries.entries}
         left = [choice for choice in better if _key(choice) not in seen]
-        found: list[tuple[Choice, Verified]] = []
         for start in range(0, len(left), self._effort.count):
             batch = left[start : start + self._effort.count]
             entries = self._entries(batch, asked)
-            found += zip(batch, entries, strict=True)
+            tries.entries += entries
+            tries.known += batch
             if any(entry.met for entry in entries):
                 break
-        return found
 
     def _entries(self, choices: Sequence[Choice], asked: Asked) -> list[Verified]:
         if not choices:
@@ -256,22 +264,35 @@ def _key(one: Choice | Verified) -> _Key:
     return (one.digest, canonical_json(dict(one.settings or {})))
 
 
+def _with_ranked(front: Front, number: int, tries: _Tries, obstacle: HwnasError | None) -> Front:
+    """Return the front with one answer ranked by what was measured for it."""
+    answer = front.answers[number]
+    if not tries.entries or not answer.budget:
+        return front
+    held = {_key(choice) for choice in front.choices}
+    choices = (*front.choices, *(choice for choice in tries.known if _key(choice) not in held))
+    places = {_key(choice): place for place, choice in enumerate(choices)}
+    answers = list(front.answers)
+    answers[number] = _ranked(answer, tries, places, obstacle)
+    return replace(front, choices=choices, answers=tuple(answers))
+
+
 def _ranked(
-    answer: Answer, tried: Sequence[Verified], places: Mapping[_Key, int], *, known: int
+    answer: Answer, tries: _Tries, places: Mapping[_Key, int], obstacle: HwnasError | None
 ) -> Answer:
     """Return the answer that recommends the most accurate, as measured, that keeps its budget.
 
-    `places`: of choices in the front. `known`: how many were tried for earlier accuracies.
+    `places`: of choices in the front. `obstacle`: what kept others from being measured.
     """
-    if not tried or not answer.budget:
-        return answer
+    tried, known = tries.entries, len(tries.known)
     kept = [entry for entry in tried if entry.met]
     if not kept:
+        more = "more measurements for `hwnas fit` would help"
         return replace(
             answer,
             recommended=None,
             reason=f"none of the {len(tried)} best was within the budget when measured; "
-            "more measurements for `hwnas fit` would help",
+            + (more if obstacle is None else f"no other was: {obstacle.message}"),
         )
     best = max(kept, key=lambda entry: entry.measured[ACCURACY])
     whole = len(kept) == len(tried)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hwnas.cli.main import main
+from hwnas.errors import UnreliableError
 from hwnas.io import read_journal
 from hwnas.pipeline import verifying
 from hwnas.pipeline.accuracies import Accuracy, read_accuracies
@@ -56,6 +57,20 @@ class Bench:
         made = made_up_profile("x", [(arch, self.left.pop(0))], settings=job.settings)
         (record,) = made.records.values()
         return replace(record, arch=dict(job.arch), grade=self.grade)
+
+
+class SoonBusy(Bench):
+    """A bench on which so many batches can be measured."""
+
+    def __init__(self, latencies: Sequence[float], *, batches: int) -> None:
+        super().__init__(latencies)
+        self.batches = batches
+
+    def __call__(self, jobs, **options) -> None:
+        if not self.batches:
+            raise UnreliableError("the cores are 93% busy")
+        self.batches -= 1
+        super().__call__(jobs, **options)
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +235,34 @@ def test_an_interrupted_verification_goes_on(run: Run, worth, monkeypatch) -> No
     assert [entry.measured["latency"] for entry in read_verified(run)] == [0.9, 0.91, 0.92]
     assert searched(monkeypatch, Bench([]), run, *arguments) == 0
     assert len(read_verified(run)) == 3
+
+
+def test_what_was_measured_before_the_machine_was_busy_counts(
+    run: Run, worth, monkeypatch, capsys
+) -> None:
+    worth += [0.99] * 4
+    arguments = ("--latency", "1ms,1.2ms", "--verify", 2)
+    assert searched(monkeypatch, SoonBusy([1.2, 0.9], batches=1), run, *arguments) == 5
+    captured = capsys.readouterr()
+    assert "not everything was verified: the cores are 93% busy" in captured.err
+    assert captured.out.count("predicted / measured / budget") == 1
+    first, second = latest_front(run).answers
+    assert first.recommended == first.listed[1]
+    assert second.recommended == second.listed[0]
+    assert "highest predicted accuracy" in second.reason
+
+
+def test_what_was_refuted_is_not_recommended_where_no_other_could_be_measured(
+    run: Run, worth, monkeypatch, capsys
+) -> None:
+    worth += [0.8] * 5
+    monkeypatch.setattr("hwnas.cli.search.VERIFIED", 1)
+    bench = SoonBusy([1.2], batches=1)
+    assert searched(monkeypatch, bench, run, "--latency", "1ms") == 5
+    assert "error: the cores are 93% busy" in capsys.readouterr().err
+    (answer,) = latest_front(run).answers
+    assert answer.recommended is None
+    assert answer.reason.endswith("when measured; no other was: the cores are 93% busy")
 
 
 def test_several_devices_are_verified_on_this_one(run: Run, worth, monkeypatch) -> None:
