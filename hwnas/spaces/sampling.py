@@ -63,7 +63,7 @@ def evenly(space: "Space", n: int, rng: np.random.Generator) -> "Codes":
     """
     columns = []
     for cardinality in space.cardinalities.tolist():
-        rounds = [rng.permutation(cardinality) for _ in range(-(-n // cardinality))]
+        rounds = [rng.permutation(cardinality) for _ in range(max(1, -(-n // cardinality)))]
         # Shuffled once more, or genes with as many values would go together at the cut.
         columns.append(rng.permutation(np.concatenate(rounds)[:n]))
     return np.stack(columns, 1).astype(np.int64)

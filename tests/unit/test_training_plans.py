@@ -51,6 +51,12 @@ def test_the_random_subnets_of_a_step_can_share_out_the_values_of_every_gene(sub
     assert len(together) == 9  # no gene follows another
 
 
+@pytest.mark.parametrize("evenly", [False, True])
+def test_a_sandwich_may_have_no_random_subnets(evenly: bool) -> None:
+    plan = sandwich(hwnas.space("nano"), random=0, distils=True, evenly=evenly)
+    assert [task.role for task in plan(Moment(0, 0, 0))] == ["largest", "smallest"]
+
+
 def test_recipes_ask_for_even_draws() -> None:
     def drawn(*assignments: str) -> list[list[Arch]]:
         recipe = read_recipe("nano-fashion", ["plan.random=3", *assignments])
