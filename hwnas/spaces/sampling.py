@@ -34,6 +34,7 @@ def count(space: "Space") -> int:
     for gene, condition in space.requires.items():
         children[condition.on].append(gene)
 
+    @cache
     def below(gene: str) -> int:
         total = 0
         for value in space.genes[gene]:

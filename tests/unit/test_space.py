@@ -1,5 +1,7 @@
 """Spaces declared by hand, and what wrong declarations and requests get."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,16 @@ def test_requirements_may_be_written_in_any_order() -> None:
     assert space.canonical(np.array([[0, 1, 1]])).tolist() == [[0, 0, 0]]
     every = np.array(np.meshgrid(*[[0, 1]] * 3)).reshape(3, -1).T
     assert len(np.unique(space.canonical(every), axis=0)) == space.count() == 4
+
+
+def test_chains_of_requirements_are_counted_in_linear_time() -> None:
+    layers = [f"layer{place}" for place in range(60)]
+    requires = {after: Requires(before, ("conv", "attention"))
+                for before, after in pairwise(layers)}  # fmt: skip
+    space = Space(
+        "s", genes=dict.fromkeys(layers, ("none", "conv", "attention")), requires=requires
+    )
+    assert space.count() == 2**61 - 1
 
 
 def test_choices_may_be_true_and_false() -> None:
