@@ -128,10 +128,16 @@ def cost_range(space: "Space", metric: str) -> tuple[int, int]:
     that there may be still less or more.
     """
     if _is_small(space):
-        indices = np.indices(space.cardinalities.tolist()).reshape(len(space.genes), -1).T
-        costs = getattr(space.cost(space.canonical(indices)), metric)
+        costs = getattr(space.cost(_every_row(space)), metric)
         return int(costs.min()), int(costs.max())
     return _extreme(space, metric, -1), _extreme(space, metric, 1)
+
+
+def _every_row(space: "Space") -> "Codes":
+    numbers = np.arange(math.prod(space.cardinalities.tolist()))
+    strides = np.cumprod(space.cardinalities) // space.cardinalities
+    rows: Codes = numbers[:, None] // strides % space.cardinalities
+    return rows
 
 
 def _is_small(space: "Space") -> bool:

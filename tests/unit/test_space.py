@@ -153,6 +153,16 @@ def test_costs_of_a_part_with_more_combinations_than_integers() -> None:
     assert [len(blocks) for blocks in space.covering().values()] == [4]
 
 
+def test_many_genes_of_one_value_leave_a_small_space() -> None:
+    genes = {f"g{place}": (0, 1) if place < 3 else (0,) for place in range(70)}
+    space = stems(genes)
+    assert cost_range(space, "params") == (11, 44)
+    found = space.sample(20, np.random.default_rng(0), params=(11, 22))
+    assert {sum(arch.values()) for arch in found} == {0, 1}
+    alone = restricted(space, space.largest())
+    assert set(alone.sample(2, np.random.default_rng(0), params=(44, 44))) == {space.largest()}
+
+
 def test_where_all_cost_the_same_any_architecture_will_do() -> None:
     space = stems({"side": (8, 16), "only": (3,)})
     macs = int(space.cost([space.smallest()]).macs[0])
