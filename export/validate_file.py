@@ -18,7 +18,7 @@ from hwnas.export.artifact import (
     read_manifest,
     verify,
 )
-from hwnas.export.metadata import read_model
+from hwnas.export.metadata import METADATA_KEY, read_model
 from hwnas.export.validate_types import Gate, failed, listed, passed, skipped
 from hwnas.io import onnxwire
 
@@ -57,6 +57,11 @@ class FileFacts:
     def opset(self) -> int | None:
         """The version of the standard operators."""
         return next((self.opsets[name] for name in _STANDARD[:2] if name in self.opsets), None)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the file says nothing of itself as ours do, readable or not."""
+        return METADATA_KEY not in self.texts
 
 
 def locate(path: Path | str) -> Located:

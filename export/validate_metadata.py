@@ -101,8 +101,9 @@ def chosen_feeding(
 ) -> Feeding | None:
     """Return how to feed the model: as it says, else as the flags say.
 
-    None if nobody says and it is not `needed`. Raises UsageError if both say, or if the images of
-    the flags do not fit.
+    None if nobody says and it is not `needed`, or if the file says what does not fit its graph, as
+    the gate of its metadata tells. Raises UsageError if both say, or if the images of the flags do
+    not fit.
     """
     if found is not None:
         if flags.given:
@@ -111,7 +112,8 @@ def chosen_feeding(
                 f"{', '.join(_option(name) for name in flags.given)} would contradict it",
                 "leave these options out",
             )
-        return Feeding(preprocessing=found.preprocessing, format=found.input)
+        stated = Feeding(preprocessing=found.preprocessing, format=found.input)
+        return None if problem_of_feeding(runner, stated) is not None else stated
     if not (needed or flags.given):
         return None
     feeding = feeding_from(flags, runner.input)

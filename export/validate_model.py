@@ -222,8 +222,9 @@ def _load(findings: _Findings, model: Path, running: Running) -> Runner | None:
 
 
 def _examine(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
-    needed = asked.data is not None
-    feeding = chosen_feeding(sound.metadata, sound.runner, asked.flags, needed=needed)
+    needed, feeding = asked.data is not None, None
+    if sound.metadata is not None or sound.facts.foreign:  # else nobody can read what it says
+        feeding = chosen_feeding(sound.metadata, sound.runner, asked.flags, needed=needed)
     if feeding is not None and _outputs(findings, sound, feeding) and needed:
         _accuracy(findings, sound, feeding, asked)
     if asked.running.measured:

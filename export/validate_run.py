@@ -126,7 +126,15 @@ def open_runner(model: Path, *, backend: str = "onnxruntime", threads: int = 1) 
 
 
 def _ports(found: Sequence[Any]) -> list[Port]:
-    return [Port(name=port.name, dtype=port.type, shape=tuple(port.shape or ())) for port in found]
+    return [
+        Port(name=port.name, dtype=port.type, shape=tuple(map(_size, port.shape or ())))
+        for port in found
+    ]
+
+
+def _size(written: Size) -> Size:
+    """Return a dimension; 0 and -1 name no size."""
+    return None if isinstance(written, int) and written < 1 else written
 
 
 def problem_of_ports(runner: Runner) -> str | None:
@@ -196,6 +204,8 @@ def feeding_from(flags: Flags, taken: Port) -> Feeding:
             + f" {'is' if len(missing) == 1 else 'are'} not given",
             "add --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225, or what it was trained with",
         )
+    if flags.crop is not None and not 0 < flags.crop <= 1:
+        raise UsageError(f"crop is {flags.crop:g}; accepted: a share above 0, at most 1")
     count = CHANNELS.get(channels, 3)
     made = Preprocessing(
         size=side,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CHANNELS = {"L": 1, "RGB": 3}
 INTERPOLATIONS = ("bicubic", "bilinear", "nearest")
+LARGEST_SIDE = 4096
 _CUBIC_A = -0.75
 
 
@@ -45,9 +46,9 @@ class Preprocessing:
             raise UsageError(
                 f"interpolation is {self.interpolation!r}; accepted: {', '.join(INTERPOLATIONS)}"
             )
-        for name, side in (("size", self.size), ("crop", self.crop), ("resize", self.resize)):
-            if side < 1:
-                raise UsageError(f"{name} is {side}; accepted: pixels from 1")
+        for name, side in (("size", self.size), ("crop", self.crop)):
+            if not 1 <= side <= LARGEST_SIDE:
+                raise UsageError(f"{name} is {side}; accepted: pixels from 1 to {LARGEST_SIDE}")
         if self.crop > self.resize:
             raise UsageError(f"crop is {self.crop}; accepted: at most resize, {self.resize}")
         for name, values in (("mean", self.mean), ("std", self.std)):

@@ -1,10 +1,12 @@
 """Small ONNX models for tests and benchmarks, with nodes called "<block>/<operator>"."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwnas.profiling.records import ArchJson, Settings
 
@@ -48,6 +50,39 @@ def conv_stack(*, width: int = 16, depth: int = 2, size: int = 12, seed: int = 0
         [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, size, size])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
         weights,
+    )
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def mean_colours(
+    taken: Sequence[int | str],
+    given: Sequence[int | str] | None,
+    *,
+    weight: NDArray[np.float32] | None = None,
+    pixels: bool = False,
+) -> bytes:
+    """Return a model that multiplies an image's mean colours (N, C) by a weight (C, classes).
+
+    Input and output have the dimensions as they are given, whatever they say. With `pixels` the
+    input is of bytes; without a `weight` the model answers with the colours.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.eye(3, dtype=np.float32) if weight is None else weight
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["numbers"], ["colours"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["colours", "weight"], ["logits"]),
+    ]
+    kind = TensorProto.UINT8 if pixels else TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "mean_colours",
+        [helper.make_tensor_value_info("images", kind, taken)],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, given)],
+        [numpy_helper.from_array(weight, "weight")],
     )
     opset = helper.make_opsetid("", 17)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=8)

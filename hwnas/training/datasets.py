@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from hwnas.errors import HwnasError, UsageError
-from hwnas.io.preprocessing import in_mode
+from hwnas.io.preprocessing import LARGEST_SIDE, in_mode
 from hwnas.training.settings import Settings
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -56,7 +56,7 @@ class DataSettings(Settings):
     seed: int = Field(
         default=0, ge=0, lt=2**63, description="which images are held out; never moves test images"
     )
-    image_size: int | None = Field(default=None, ge=4, le=4096)
+    image_size: int | None = Field(default=None, ge=4, le=LARGEST_SIDE)
     channels: Literal[1, 3] | None = None
     mean: tuple[Brightness, ...] | None = Field(
         default=None, description="of pixels from 0 to 1, per channel"

@@ -116,6 +116,8 @@ def test_it_needs_neither_torch_nor_pillow_for_arrays_of_the_right_size() -> Non
         ({"channels": "BGR"}, "channels is 'BGR'; accepted: L, RGB"),
         ({"interpolation": "lanczos"}, "interpolation is 'lanczos'"),
         ({"crop": 40}, "crop is 40; accepted: at most resize, 32"),
+        ({"crop": 10**6, "resize": 10**6}, "crop is 1000000; accepted: pixels from 1 to 4096"),
+        ({"size": 10**7}, "size is 10000000; accepted: pixels from 1 to 4096"),
         ({"size": "big"}, "damaged"),
     ],
 )

@@ -224,6 +224,29 @@ def test_custom_operators_are_named(artifact):
     assert f"'my.company.{kind}'" in failing(examine(artifact))["operators"]
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 99}, "version 99 of hwnas/model"),
+        ({"std": [0.0]}, "std is (0.0,)"),
+        ({"crop": 10**6, "resize": 10**6}, "crop is 1000000"),
+        ({"size": 28}, "does not take images of (1, 28, 28)"),
+    ],
+)
+def test_a_file_is_not_fed_as_its_metadata_cannot_mean(artifact, images, change, told):
+    model = onnx.load(artifact / MODEL_FILE)
+    document = json.loads(model.metadata_props[0].value)
+    (document if "version" in change else document["preprocessing"]).update(change)
+    model.metadata_props[0].value = json.dumps(document)
+    onnx.save(model, artifact / MODEL_FILE)
+    seal(artifact)
+    verdict = examine(artifact, data=images, limits=Limits(min_accuracy=0.5))
+    assert set(failing(verdict)) == {"metadata"}
+    assert told in failing(verdict)["metadata"]
+    assert verdict.gate("accuracy").reason == "not looked at: metadata failed"
+    assert "batch" not in {gate.name for gate in verdict.gates}
+
+
 def test_a_wrong_precision_is_noticed(artifact):
     set_metadata(artifact / MODEL_FILE, {"precision": "int8_dynamic"})
     seal(artifact)

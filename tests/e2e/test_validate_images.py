@@ -13,6 +13,7 @@ from hwnas.export.validate_model import validate
 from hwnas.export.validate_run import Flags
 from hwnas.export.validate_types import Limits, Running
 from hwnas.testing.exported import CLASSES, write_artifact, write_images
+from hwnas.testing.onnx_models import mean_colours
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,32 @@ def test_a_fixed_batch_size_answers_all_images(tmp_path):
 
 
 # --- files of others
+
+COLOURS = Flags(mean=(0.5,) * 3, std=(0.5,) * 3)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """A folder of images in three colours, which a model of `mean_colours` tells apart."""
+    from PIL.Image import new
+
+    for name, pixel in (("blue", "#00f"), ("green", "#0f0"), ("red", "#f00")):
+        (tmp_path / "colours" / name).mkdir(parents=True)
+        for number in range(2):
+            new("RGB", (12, 12), pixel).save(tmp_path / "colours" / name / f"{number}.png")
+    return tmp_path / "colours"
+
+
+def written(folder, *arguments, **options):
+    (folder / "m.onnx").write_bytes(mean_colours(*arguments, **options))
+    return folder / "m.onnx"
+
+
+def test_a_file_for_no_images_takes_none(colours, tmp_path):
+    model = written(tmp_path, [0, 3, 8, 8], [0, 3])
+    verdict = examine(model, data=colours, flags=COLOURS)
+    assert set(failing(verdict)) == {"batch"}
+    assert verdict.gate("accuracy").reason == "not looked at: batch failed"
 
 
 def test_a_model_without_our_metadata_is_examined_by_flags(exported, images, tmp_path):

@@ -300,6 +300,7 @@ def test_the_crop_is_a_share_of_the_shorter_side():
         (Flags(mean=(0.5,) * 3), (1, 3, 8, 8), "--std is not given"),
         (NORMAL, ("batch", 3, "h", "w"), "does not say its size"),
         (Flags(mean=(0.5,), std=(0.5,)), (1, 3, 8, 8), "mean has 1 values"),
+        (replace(NORMAL, crop=0.0), (1, 3, 8, 8), "crop is 0; accepted: a share above 0"),
     ],
 )
 def test_flags_that_do_not_suffice(flags, shape, told):
