@@ -102,7 +102,10 @@ def fit(
         number=0 if others else number,
         quick=quick,
     )
-    _report(output, *_fit_all(output, wanted), run=run)
+    done, failed = _fit_all(output, wanted)
+    _report(output, done, failed, run=run)
+    if run is not None and out is None:
+        _tidy(output, run, done, wanted)
 
 
 def _fit_table(output: Output, train: Path | None, test: Path | None, target: str | None) -> None:
@@ -222,6 +225,21 @@ def _fit_all(
         name, reason = failed[0]
         raise UsageError(f"{name}: {reason.message}", reason.hint)
     return done, failed
+
+
+def _tidy(output: Output, run: "Run", done: "list[Fitted]", wanted: _Wanted) -> None:
+    """Remove what was fitted anew under another name, and tell what else is there."""
+    from hwnas.pipeline.deployments import tidy
+
+    removed, left = tidy(run, [fitted.name for fitted in done], target=wanted.target)
+    for name in removed:
+        output.note(f"{name} is removed: what was fitted now is of the same device and settings")
+    if wanted.profiles == run.profiles:
+        for name in left:
+            output.note(
+                f"{name} stays as it was fitted earlier: too little of its device and settings is "
+                f"in {run.folder}/profiles now; searches use it, unless you remove its folder"
+            )
 
 
 def _report(

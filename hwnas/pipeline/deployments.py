@@ -1,12 +1,14 @@
 """What a run can predict of devices: one `Deployment` per device, backend and settings."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hwnas.errors import HwnasError, UsageError, unknown_name
-from hwnas.pipeline.predictors import ACCURACY, LATENCY, SpacePredictor
+from hwnas.pipeline.predictors import ACCURACY, FOLDER, LATENCY, SpacePredictor, predictors_of
 from hwnas.pipeline.rundir import Run
+from hwnas.predictors.card import CARD
 from hwnas.profiling.machine import slug
 from hwnas.profiling.records import Settings, one_of_pages
 
@@ -59,16 +61,21 @@ class Deployment:
 
 
 def deployments(predictors: Mapping[str, SpacePredictor]) -> list[Deployment]:
-    """Return the deployments that predictors were fitted for."""
+    """Return the deployments that predictors were fitted for; HwnasError if two are for one."""
     groups: dict[tuple[str, ...], dict[str, SpacePredictor]] = {}
     names: dict[str, str] = {}
-    for predictor in predictors.values():
-        about = predictor.about
-        if predictor.target == ACCURACY or "device" not in about:
-            continue
-        key = (about["fingerprint"], *(about.get(name, PLAINEST[name]) for name in SETTINGS))
-        groups.setdefault(key, {})[predictor.target] = predictor
-        names[about["fingerprint"]] = about["device"]
+    there: dict[tuple[str, ...], str] = {}
+    for name, predictor in _of_devices(predictors).items():
+        purpose = _purpose(predictor)
+        other = there.setdefault(purpose, name)
+        if other != name:
+            raise HwnasError(
+                f"{other} and {name} predict the {predictor.target} of one device with the same "
+                "settings",
+                "remove the older folder, or hwnas fit --run RUN: it keeps what it fits now",
+            )
+        groups.setdefault(purpose[1:], {})[predictor.target] = predictor
+        names[predictor.about["fingerprint"]] = predictor.about["device"]
     marks = device_marks(names)
     return [
         Deployment(
@@ -106,6 +113,28 @@ def device_marks(names: Mapping[str, str]) -> dict[str, str]:
         fingerprint: "" if slugs.count(slug(name)) == 1 else f"-{slug(fingerprint)[:6]}"
         for fingerprint, name in names.items()
     }
+
+
+def tidy(run: Run, fitted: Collection[str], *, target: str) -> tuple[list[str], list[str]]:
+    """Remove the predictors of a run whose place those of the names `fitted` take.
+
+    A device that is called something else now, or that has got a namesake, left them under other
+    names. Returns (removed, left), where `left` are the other predictors of `target`.
+    """
+    known = _of_devices(predictors_of(run))
+    now = {_purpose(predictor) for name, predictor in known.items() if name in fitted}
+    removed, left = [], []
+    for name, predictor in known.items():
+        if name in fitted:
+            continue
+        if _purpose(predictor) in now:
+            folder = run.folder / FOLDER / name
+            (folder / CARD).unlink()  # what makes it a predictor
+            shutil.rmtree(folder)
+            removed.append(name)
+        elif predictor.target == target:
+            left.append(name)
+    return removed, left
 
 
 def device_of(known: Sequence[Deployment], name: str | None, *, this: str, run: Run) -> str:
@@ -195,6 +224,21 @@ def nothing_fitted(run: Run) -> HwnasError:
         f"{how}hwnas fit --run {run.typed}"
         + ("; it says so where too little is measured" if measured else ""),
     )
+
+
+def _of_devices(predictors: Mapping[str, SpacePredictor]) -> dict[str, SpacePredictor]:
+    return {
+        name: predictor
+        for name, predictor in predictors.items()
+        if predictor.target != ACCURACY and "device" in predictor.about
+    }
+
+
+def _purpose(predictor: SpacePredictor) -> tuple[str, ...]:
+    """Return what a device's predictor is for: its target, the device, and each of SETTINGS."""
+    about = predictor.about
+    settings = (about.get(name, PLAINEST[name]) for name in SETTINGS)
+    return (predictor.target, about["fingerprint"], *settings)
 
 
 def _fits(deployment: Deployment, wanted: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hwnas.errors import FormatError
 from hwnas.io import Schema, read_json
-from hwnas.pipeline.predictors import FOLDER
+from hwnas.pipeline.predictors import predictor_folders
 from hwnas.pipeline.rundir import Run
 from hwnas.predictors import CurvePoint, Prediction, Scores
 from hwnas.predictors.columns import FloatArray
@@ -61,8 +61,8 @@ def held_out_json(measured: FloatArray, predicted: Prediction) -> dict[str, list
 
 def read_evaluations(run: Run) -> list[StoredEvaluation]:
     """Return the evaluations of all predictors of a run, by name."""
-    files = sorted((run.folder / FOLDER).glob(f"*/{EVALUATION_FILE}"))
-    return [read_evaluation(file) for file in files]
+    files = [folder / EVALUATION_FILE for folder in predictor_folders(run)]
+    return [read_evaluation(file) for file in files if file.exists()]
 
 
 def read_evaluation(path: Path) -> StoredEvaluation:

@@ -202,8 +202,12 @@ def load_predictor(folder: Path, space: Space) -> SpacePredictor:
 def predictors_of(run: Run) -> dict[str, SpacePredictor]:
     """Return all predictors of a run by name."""
     space = space_of(run)
-    cards = sorted((run.folder / FOLDER).glob(f"*/{CARD}"))
-    return {card.parent.name: load_predictor(card.parent, space) for card in cards}
+    return {folder.name: load_predictor(folder, space) for folder in predictor_folders(run)}
+
+
+def predictor_folders(run: Run) -> list[Path]:
+    """Return the folders of a run's predictors, without what interrupted fits left of theirs."""
+    return sorted(card.parent for card in (run.folder / FOLDER).glob(f"[!.]*/{CARD}"))
 
 
 def accuracy_predictor(run: Run) -> SpacePredictor:

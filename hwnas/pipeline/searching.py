@@ -25,8 +25,12 @@ from hwnas.pipeline.deployments import (
     ways_to_run,
 )
 from hwnas.pipeline.fronts import FOLDER, Answer, Front, write_front
-from hwnas.pipeline.predictors import ACCURACY, accuracy_predictor, predictors_of
-from hwnas.pipeline.predictors import FOLDER as PREDICTORS
+from hwnas.pipeline.predictors import (
+    ACCURACY,
+    accuracy_predictor,
+    predictor_folders,
+    predictors_of,
+)
 from hwnas.pipeline.quantities import Field, targets_of
 from hwnas.pipeline.rundir import (
     Run,
@@ -35,6 +39,7 @@ from hwnas.pipeline.rundir import (
     space_of,
     supernet_file,
 )
+from hwnas.predictors.card import ARRAYS, CARD
 from hwnas.profiling.machine import device as this_device
 from hwnas.search import Constraint, Objective, Problem, Progress, Reach, reach
 from hwnas.search.api import ENGINES, engine_named, explored
@@ -352,11 +357,8 @@ def _provenance(
 ) -> dict[str, Any]:
     """Return what a front depends on."""
     predictors = {
-        folder.parent.name: {
-            "card": digest_file(folder),
-            "arrays": digest_file(folder.with_name("arrays.safetensors")),
-        }
-        for folder in sorted((run.folder / PREDICTORS).glob("*/card.json"))
+        folder.name: {"card": digest_file(folder / CARD), "arrays": digest_file(folder / ARRAYS)}
+        for folder in predictor_folders(run)
     }
     profiles = {path.name: digest_file(path) for path in run.profiles}
     weights = supernet_file(run)

@@ -1,17 +1,24 @@
 """What predictors are fitted on, and where they are kept."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hwnas
+from hwnas.cli.main import main
+from hwnas.errors import HwnasError
 from hwnas.pipeline.accuracies import spread
+from hwnas.pipeline.deployments import deployments
 from hwnas.pipeline.fit import profile_rows
+from hwnas.pipeline.predictors import predictors_of
+from hwnas.pipeline.rundir import create_run
 from hwnas.profiling.profiles import write_profile
 from hwnas.testing.profiles import made_up_profile
 
 NANO = hwnas.space("nano")
+PI = "latency-pi-5-onnxruntime-t1-b1-fp32"
 
 
 def profile(path: Path, device: str, fingerprint: str, n: int = 12) -> Path:
@@ -25,7 +32,8 @@ def profile(path: Path, device: str, fingerprint: str, n: int = 12) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("first", "second"), [("Pi 5", "pi-5"), ("Pi 5" * 20, "Pi 5" * 21)])
+@pytest.mark.parametrize(("first", "second"), [("Pi 5", "pi-5"), ("Pi 5" * 20, "Pi 5" * 21)],
+                         ids=["spelling", "length"])  # fmt: skip
 def test_devices_whose_names_are_one_as_names_of_folders_are_kept_apart(tmp_path, first, second):
     paths = [profile(tmp_path / "a.jsonl", first, "a" * 16),
              profile(tmp_path / "b.jsonl", second, "b" * 16)]  # fmt: skip
@@ -34,3 +42,47 @@ def test_devices_whose_names_are_one_as_names_of_folders_are_kept_apart(tmp_path
     assert other.name == one.name.replace("aaaaaa", "bbbbbb")
     (alone,) = profile_rows(paths[:1], NANO)
     assert alone.name == one.name.replace("-aaaaaa", "")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run with a profile of a device that is called Pi 5, and a predictor of it."""
+    found = create_run(tmp_path / "run", of=NANO, origin={})
+    profile(found.folder / "profiles" / "a.jsonl", "Pi 5", "a" * 16)
+    assert main(["fit", "--run", str(found.folder), "-n", "0", "--quick"]) == 0
+    assert list(predictors_of(found)) == [PI]
+    return found
+
+
+def refit(run, capsys, *options):
+    capsys.readouterr()
+    assert main(["fit", "--run", str(run.folder), "-n", "0", "--quick", *options]) == 0
+    return capsys.readouterr().err
+
+
+def test_what_is_fitted_takes_the_place_of_what_had_another_name(run, capsys):
+    profile(run.folder / "profiles" / "a.jsonl", "Pi 5", "a" * 16, n=20)
+    profile(run.folder / "profiles" / "b.jsonl", "Pi 5", "b" * 16)
+    assert f"{PI} is removed" in refit(run, capsys)
+    found = deployments(predictors_of(run))
+    rows = {one.device: one.predictors["latency_ms"].rows for one in found}
+    assert rows == {"Pi 5-aaaaaa": 20, "Pi 5-bbbbbb": 12}
+    assert len(list((run.folder / "predictors").iterdir())) == 2
+    assert "removed" not in refit(run, capsys)
+
+
+def test_predictors_that_cannot_be_fitted_again_stay_and_are_told_of(run, capsys):
+    other = profile(run.folder.parent / "b.jsonl", "board", "b" * 16)
+    assert "stays" not in refit(run, capsys, "--profile", str(other))
+    assert "latency-board-onnxruntime-t1-b1-fp32 stays as it was fitted" in refit(run, capsys)
+    assert len(deployments(predictors_of(run))) == 2
+    assert "stays" not in refit(run, capsys, "--out", str(run.folder.parent / "elsewhere"))
+
+
+def test_two_predictors_for_one_purpose_are_refused(run):
+    folder = run.folder / "predictors"
+    shutil.copytree(folder / PI, folder / f".{PI}.old")  # of a fit that was killed
+    assert len(deployments(predictors_of(run))) == 1
+    shutil.copytree(folder / PI, folder / "copy")
+    with pytest.raises(HwnasError, match=f"copy and {PI} predict the latency_ms of one device"):
+        deployments(predictors_of(run))
