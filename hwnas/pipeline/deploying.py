@@ -16,9 +16,11 @@ from hwnas.errors import (
 )
 from hwnas.export.artifact import VERDICT_FILE
 from hwnas.export.family import FAMILY_FILE, read_family
+from hwnas.export.precisions import FP32, PRECISIONS
 from hwnas.io import digest
 from hwnas.io.paths import seen_from
-from hwnas.pipeline.config import Recipe
+from hwnas.pipeline.config import DeploySettings, Recipe
+from hwnas.pipeline.deployments import PLAINEST
 from hwnas.pipeline.fronts import FOLDER, FRONT_FILE, read_front
 from hwnas.pipeline.origins import digest_in
 from hwnas.pipeline.stages import Command, Stage
@@ -103,7 +105,7 @@ def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
         ),
         Stage(
             name="search",
-            commands=(("search", *run, *budgets, *forced),),
+            commands=(("search", *run, *budgets, *_ways(deploy), *forced),),
             reads=("supernet/*", "predictors/*"),
             writes=("search/front.json",),
             gates=partial(_is_answered_in_part, folder),
@@ -111,11 +113,30 @@ def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
     ]
 
 
+def _ways(deploy: DeploySettings) -> tuple[str, ...]:
+    """Return the option by which a search chooses among the ways to run that are measured.
+
+    The plainest is taken without.
+    """
+    measured = {
+        "backend": set(deploy.backends),
+        "threads": set(map(str, deploy.threads)),
+        "precision": set(deploy.precisions),
+    }
+    every = {key: measured.get(key, {plainest}) for key, plainest in PLAINEST.items()}
+    fixed = {key: value for key, (value, *others) in every.items() if not others}
+    if fixed == PLAINEST:
+        return ()
+    return ("--settings", ",".join(f"{key}={value}" for key, value in fixed.items()))
+
+
 def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
+    files = [name for name in recipe.deploy.precisions if name in PRECISIONS]
+    precisions = ("--precision", ",".join(files)) if set(files) - {FP32} else ()
     return [
         Stage(
             name="export",
-            commands=(("export", "--run", str(folder), "--family"),),
+            commands=(("export", "--run", str(folder), "--family", *precisions),),
             reads=("supernet/*", "search/front.json"),
             writes=("artifacts/family/family.json",),
         ),

@@ -10,6 +10,7 @@ import pytest
 from hwnas.errors import FormatError, HwnasError, InfeasibleError, UsageError
 from hwnas.pipeline.config import read_recipe
 from hwnas.pipeline.deploying import stages_of
+from hwnas.pipeline.deployments import parse_settings
 from hwnas.pipeline.fronts import Answer, Choice, Front, write_front
 from hwnas.pipeline.rundir import create_run
 from hwnas.pipeline.stages import (
@@ -174,6 +175,34 @@ def test_only_what_follows_a_changed_budget_is_due(tmp_path: Path) -> None:
     again = stages_of(read_recipe("nano-digits", changed), "other.toml", tmp_path,
                       assignments=changed, force=True)[:4]  # fmt: skip
     assert due(tmp_path, again) == ["search"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings", "precision"),
+    [
+        ([], {}, None),
+        (["deploy.threads=[2,4]"], {"backend": "onnxruntime", "precision": "fp32"}, None),
+        (["deploy.threads=2"],
+         {"backend": "onnxruntime", "threads": "2", "precision": "fp32"}, None),
+        (["deploy.precisions=['fp32','int8_dynamic']"],
+         {"backend": "onnxruntime", "threads": "1"}, "fp32,int8_dynamic"),
+        (["deploy.backends=['onnxruntime','openvino']", "deploy.threads=[1,2]",
+          "deploy.precisions=['fp32','bf16']"], {}, None),
+    ],
+)  # fmt: skip
+def test_a_search_chooses_among_all_that_is_measured(
+    changed: list[str], settings: dict[str, str], precision: str | None
+) -> None:
+    stages = stages_of(read_recipe("nano-digits", changed), "nano-digits", Path("run"))
+    words = {stage.name: stage.commands[0] for stage in stages if not callable(stage.commands)}
+    search, export = (
+        dict(zip(words[name], words[name][1:], strict=False)) for name in ("search", "export")
+    )
+    assert export.get("--precision") == precision
+    assert ("--settings" in search) == bool(changed)
+    if changed:
+        usual = {"batch": "1", "workers": "1", "pages": "default"}
+        assert parse_settings(search["--settings"]) == {**settings, **usual}
 
 
 def test_the_report_follows_a_verdict(tmp_path: Path) -> None:
