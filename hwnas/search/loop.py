@@ -224,7 +224,9 @@ def _run(
     while len(state.codes) < budget:
         done = len(state.codes)
         if done < len(design):
-            codes = design[done : done + batch]
+            # Of a loop that had a smaller budget, other rows than these may be measured.
+            left = Seen(hashed(state.codes)).unseen(hashed(design), len(design) - done)
+            codes = design[left[:batch]]
         else:
             rng = np.random.default_rng([seed, done])
             codes = propose(state, min(batch, budget - done), rng)

@@ -123,6 +123,21 @@ def test_a_resumed_loop_equals_the_uninterrupted_one(measured, tmp_path):
     assert third.rows == []
 
 
+@pytest.mark.parametrize(("budgets", "batch", "seed"), [((10, 40), 5, 0), ((10, 30), 10, 1)])
+def test_a_larger_budget_measures_nothing_again(budgets, batch, seed, tmp_path):
+    space = Space("small", genes={f"g{i}": (0, 1, 2) for i in range(5)})
+    weights = np.random.default_rng(seed).random(5)
+
+    def measure(archs):
+        share = space.encode(archs) @ weights
+        return np.stack([share, np.exp(-share)], axis=1)
+
+    for budget in budgets:
+        result = loop(space, measure, budget=budget, batch=batch, seed=seed,
+                      journal=tmp_path / "loop.jsonl")  # fmt: skip
+        assert len(np.unique(result.codes, axis=0)) == len(result.codes) == budget
+
+
 def test_a_journal_with_a_torn_line_is_continued(tmp_path):
     table = cell_table()
     journal = tmp_path / "loop.jsonl"
