@@ -85,9 +85,11 @@ def explored(
     checkpoint: Path | None = None,
 ) -> Outcome:
     """Return what an engine finds. Raises InfeasibleError where it finds nothing feasible."""
+    about = [repr(part) for part in (*problem.objectives, *problem.constraints)]
     outcome = search(
-        problem.space, problem, engine=engine, seed=seed, report=report, checkpoint=checkpoint
-    )
+        problem.space, problem, engine=engine, seed=seed, report=report, checkpoint=checkpoint,
+        about=about,
+    )  # fmt: skip
     if not len(outcome.found.codes):
         nearest = outcome.last.codes[[int(np.argmin(outcome.last.violation))]]
         raise no_joint_solution(problem, nearest)

@@ -4,7 +4,7 @@ An engine only says how to begin, how to breed and who survives. Random numbers 
 generation), so that a search resumed from its checkpoint is the search that was not interrupted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +25,7 @@ TRIES = 6
 WORST = 1e300  # stands for what is no number
 MERGED_AT = 1 << 16
 ARCHIVED = 1024
+ALIKE = 1e-5  # scores vary by 1e-8 of their size with the rows that are scored together
 # how many least crowded rows the reported hypervolume counts, by number of objectives: its cost
 # grows with the power of them
 COUNTED = {1: 1024, 2: 1024, 3: 96, 4: 48}
@@ -160,15 +161,20 @@ def search(
     report: Report | None = None,
     checkpoint: Path | None = None,
     every: int = 10,
+    about: Sequence[str] = (),
 ) -> Outcome:
     """Return what the engine finds; resumed from `checkpoint` where that file exists.
 
-    The checkpoint is written every so many generations and after the last one.
+    The checkpoint is written every so many generations and after the last one. It is only of use
+    to a search of the same space, engine, seed, scores, and what `about` says of it.
     """
     state = None
-    label = digest({"engine": repr(engine), "seed": seed, "space": _declared(space)})
+    parts = {"engine": repr(engine), "seed": seed, "space": _declared(space), "about": [*about]}
+    label = digest(parts)
     if checkpoint is not None and Path(checkpoint).exists():
         state = _restored(Path(checkpoint), label)
+        if not _scored_alike(evaluate, state.parents):
+            raise _of_another_search(Path(checkpoint))
     if state is None:
         state = _begun(space, evaluate, engine, seed)
         _tell(report, state)
@@ -196,8 +202,19 @@ def _tell(report: Report | None, state: _State) -> None:
         report(state.history[-1])
 
 
-def _declared(space: Space) -> dict[str, list[object]]:
-    return {gene: list(values) for gene, values in space.genes.items()}
+def _declared(space: Space) -> list[object]:
+    genes = [[gene, list(values)] for gene, values in space.genes.items()]
+    return [genes, sorted((gene, repr(of)) for gene, of in space.requires.items())]
+
+
+def _scored_alike(evaluate: Evaluate, kept: Population) -> bool:
+    """Return whether rows have the scores they had, but for what depends on their company."""
+    values, violation = checked(evaluate(kept.codes), kept.codes)
+    scale = np.abs(kept.values) + np.median(np.abs(kept.values), axis=0)
+    same = values.shape == kept.values.shape and bool(
+        (np.abs(values - kept.values) <= ALIKE * scale).all()
+    )
+    return same and np.allclose(violation, kept.violation, rtol=ALIKE, atol=ALIKE)
 
 
 def _begun(space: Space, evaluate: Evaluate, engine: Engine, seed: int) -> _State:
@@ -318,10 +335,7 @@ def _restored(path: Path, label: str) -> _State:
     if about.get("schema") != CHECKPOINT or about.get("version") != VERSION:
         raise UsageError(f"{path}: is no checkpoint of a search of this version of hwnas")
     if about.get("label") != label:
-        raise UsageError(
-            f"{path}: belongs to a search with another space, engine or seed",
-            "give another file, or the same settings",
-        )
+        raise _of_another_search(path)
     generation, evaluations = tensors["counters"].tolist()
     return _State(
         generation=generation,
@@ -331,6 +345,13 @@ def _restored(path: Path, label: str) -> _State:
         evaluations=evaluations,
         reference=tensors["reference"],
         history=tuple(Progress(int(g), int(e), h, int(f)) for g, e, h, f in tensors["history"]),
+    )
+
+
+def _of_another_search(path: Path) -> UsageError:
+    return UsageError(
+        f"{path}: belongs to a search with another space, engine, seed, objectives or constraints",
+        "give another file, or the same settings and predictors",
     )
 
 
