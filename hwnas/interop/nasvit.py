@@ -78,8 +78,9 @@ _WHOLE = {
 def supernet_from(state_dict: Mapping[str, Tensor]) -> Supernet:
     """Return the supernet of the reference's state dict, with its running statistics.
 
-    The number of classes is read from the classifier. Tensors that the reference stores and
-    never uses (frozen scales, tracking norms, shortcuts between equal widths) are ignored.
+    The number of classes is read from the classifier. Running statistics are there for all norms
+    or for none. Tensors that the reference stores and never uses (frozen scales, tracking norms,
+    shortcuts between equal widths) are ignored.
     """
     classifier = state_dict.get("classifier.linear.linear.weight")
     if classifier is None:
@@ -87,22 +88,9 @@ def supernet_from(state_dict: Mapping[str, Tensor]) -> Supernet:
             "not a NASViT supernet: it has no tensor 'classifier.linear.linear.weight'"
         )
     supernet = Supernet(space("nasvit", classes=len(classifier)))
-    with torch.no_grad():
-        for slot, shared in supernet.blocks.items():
-            assert isinstance(shared, Shared)
-            for name, full in list(shared.named_parameters()):
-                source = _reference_name(slot, name)
-                if name == "attention.positions":
-                    full.copy_(_positions(state_dict, source, full.shape))
-                else:
-                    full.copy_(_tensor(state_dict, source, full.shape))
-            for norm in _norms(shared):
-                for statistic in STATISTICS:
-                    source = _reference_name(slot, f"{norm}.{statistic}")
-                    if source in state_dict:
-                        size = shared.get_parameter(f"{norm}.weight").shape
-                        values = _tensor(state_dict, source, size).clone()
-                        shared.add_statistics(f"{norm}.{statistic}", values)
+    for slot, shared in supernet.blocks.items():
+        assert isinstance(shared, Shared)
+        _fill(shared, slot, state_dict)
     return supernet.eval()
 
 
@@ -164,6 +152,21 @@ def _reference_name(slot: str, name: str) -> str:
     return f"{prefix}{table[owner]}.{leaf}"
 
 
+@torch.no_grad()
+def _fill(shared: Shared, slot: str, state_dict: Mapping[str, Tensor]) -> None:
+    for name, full in list(shared.named_parameters()):
+        source = _reference_name(slot, name)
+        is_table = name == "attention.positions"
+        full.copy_((_positions if is_table else _tensor)(state_dict, source, full))
+    if not any(name.endswith(STATISTICS) for name in state_dict):
+        return
+    for norm in _norms(shared):
+        like = shared.get_parameter(f"{norm}.weight")
+        for statistic in STATISTICS:
+            values = _tensor(state_dict, _reference_name(slot, f"{norm}.{statistic}"), like)
+            shared.add_statistics(f"{norm}.{statistic}", values.clone())
+
+
 def _norms(shared: Shared) -> Iterator[str]:
     """Yield the names of the batch norms, which alone have statistics."""
     for name, _ in list(shared.named_parameters()):
@@ -172,25 +175,29 @@ def _norms(shared: Shared) -> Iterator[str]:
             yield owner
 
 
-def _positions(state_dict: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
+def _positions(state_dict: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
     """Return the middle of a table of offsets, which the reference makes as large as its first."""
     table = state_dict.get(name)
     rows = 0 if table is None else isqrt(len(table))
-    if table is None or rows * rows != len(table) or rows < shape[0]:
-        return _tensor(state_dict, name, shape)
+    if table is None or rows * rows != len(table) or rows < len(like):
+        return _tensor(state_dict, name, like)
     square = table.reshape(rows, rows, -1)
-    start = (rows - shape[0]) // 2
-    cropped = square[start : start + shape[0], start : start + shape[1]]
-    return _tensor({name: cropped}, name, shape)
+    start = (rows - len(like)) // 2
+    cropped = square[start : start + len(like), start : start + len(like)]
+    return _tensor({name: cropped}, name, like)
 
 
-def _tensor(state_dict: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
+def _tensor(state_dict: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
+    """Return the tensor of a name with the shape and the type of numbers of `like`."""
     tensor = state_dict.get(name)
     if tensor is None:
         raise FormatError(f"not a complete NASViT supernet: it has no tensor {name!r}")
-    if tensor.numel() != shape.numel():
+    if tensor.numel() != like.numel():
         raise FormatError(
             f"not a NASViT supernet: {name} has shape {tuple(tensor.shape)}, "
-            f"expected the {shape.numel()} entries of {tuple(shape)}"
+            f"expected the {like.numel()} entries of {tuple(like.shape)}"
         )
-    return tensor.reshape(shape)
+    values = tensor.reshape(like.shape).to(like)
+    if not values.isfinite().all():
+        raise FormatError(f"{name} has entries that are no finite numbers of {like.dtype}")
+    return values

@@ -14,10 +14,13 @@ import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.interop import nasvit
+from hwnas.sharing.shared import Shared
+from hwnas.spaces.blocks import Stem
 from hwnas.supernet import Supernet
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "nasvit" / "nasvit_golden.json").read_text())
+STEM = Stem(cin=3, cout=24)
 spec = importlib.util.spec_from_file_location("fill", HERE / "fill.py")
 fill = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fill)
@@ -89,6 +92,41 @@ def test_missing_and_misshapen_tensors_are_named() -> None:
         nasvit.supernet_from({**tensors, name: torch.zeros(3, 3)})
     with pytest.raises(FormatError, match="not a NASViT supernet"):
         nasvit.supernet_from({"weight": torch.zeros(1)})
+
+
+def stem_from(tensors: dict[str, torch.Tensor]) -> Shared:
+    """Return the shared first block alone: making all of them takes seconds."""
+    stem = Shared([STEM], {})
+    nasvit._fill(stem, "stem", tensors)
+    return stem.eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_files_of_other_precisions_give_networks_that_run(dtype: torch.dtype) -> None:
+    stem = stem_from({name: full.to(dtype) for name, full in state_dict().items()})
+    assert {tensor.dtype for tensor in stem.state_dict().values()} == {torch.float32}
+    with torch.no_grad():
+        assert stem.take(STEM)(torch.ones(1, 3, 8, 8)).isfinite().all()
+
+
+def test_statistics_are_there_for_all_norms_or_for_none() -> None:
+    name = "first_conv.bn.bn.running_var"
+    tensors = {key: value for key, value in state_dict().items() if key != name}
+    with pytest.raises(FormatError, match=f"no tensor '{name}'"):
+        stem_from(tensors)
+    bare = {key: value for key, value in tensors.items() if "running_" not in key}
+    assert not list(stem_from(bare).buffers())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("first_conv.bn.bn.weight", float("nan")), ("first_conv.bn.bn.running_mean", 1e300)],
+)
+def test_entries_that_are_no_finite_numbers_are_named(name: str, value: float) -> None:
+    damaged = state_dict()[name].double()
+    damaged[0] = value
+    with pytest.raises(FormatError, match=f"^{name} has entries that are no finite numbers"):
+        stem_from({**state_dict(), name: damaged})
 
 
 @pytest.mark.parametrize(
