@@ -14,10 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from hwnas.errors import AbsentError, FormatError
-from hwnas.io import read_tensors
 
 _HARMLESS: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
@@ -88,7 +89,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise AbsentError(f"{path}: no such file")
     if path.suffix == ".safetensors":
-        return {name: torch.from_numpy(array) for name, array in read_tensors(path)[0].items()}
+        try:
+            return dict(load_file(path))  # by torch: numpy has no bfloat16
+        except (SafetensorError, OSError, ValueError) as error:
+            raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
     try:
         content = torch.load(
             path, map_location="cpu", weights_only=False, pickle_module=_pickle_module()

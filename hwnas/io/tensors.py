@@ -24,6 +24,9 @@ from hwnas.io.canonical import canonical_json, parse_json
 _ALL_ENTRIES = "entries"
 # How the library reports what the system refused, for example a full disk.
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
+# How it reports bfloat16 and the like, depending on its version and the type.
+_NOT_IN_NUMPY = (TypeError, AttributeError, KeyError)
+_UNREADABLE = (SafetensorError, OSError, ValueError, struct.error, *_NOT_IN_NUMPY)
 
 
 def write_tensors(
@@ -57,10 +60,8 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     path = Path(path)
     try:
         return load_file(path), _metadata(path)
-    except FileNotFoundError as error:
-        raise AbsentError(f"{path}: no such file") from error
-    except (SafetensorError, OSError, ValueError, struct.error) as error:
-        raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
+    except _UNREADABLE as error:
+        raise _explained(error, path) from error
 
 
 def read_tensor(path: Path, name: str) -> NDArray[Any] | None:
@@ -68,10 +69,19 @@ def read_tensor(path: Path, name: str) -> NDArray[Any] | None:
     try:
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118 - no dict
-    except FileNotFoundError as error:
-        raise AbsentError(f"{path}: no such file") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FormatError(f"{path}: not a complete safetensors file ({error})") from error
+    except _UNREADABLE as error:
+        raise _explained(error, path) from error
+
+
+def _explained(error: Exception, path: Path) -> FormatError:
+    if isinstance(error, FileNotFoundError):
+        return AbsentError(f"{path}: no such file")
+    if isinstance(error, _NOT_IN_NUMPY):
+        return FormatError(
+            f"{path}: holds numbers of a type that numpy has not ({error})",
+            "save its tensors as float32",
+        )
+    return FormatError(f"{path}: not a complete safetensors file ({error})")
 
 
 def _metadata(path: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from hwnas.errors import FormatError
 from hwnas.interop.checkpoint import read_checkpoint, state_dict_of
@@ -72,6 +73,17 @@ def test_truncated_files_are_named(tmp_path: Path, keep: float) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep * len(whole)) if 0 < keep < 1 else int(keep)])
     with pytest.raises(FormatError, match="c.pth: not a complete torch checkpoint"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_safetensors_are_read_in_every_precision(tmp_path: Path, dtype: torch.dtype) -> None:
+    path = tmp_path / "c.safetensors"
+    values = torch.arange(6).reshape(2, 3).to(dtype)
+    save_file({"w": values}, path)
+    assert torch.equal(read_checkpoint(path)["w"], values)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"c\.safetensors: not a complete safetensors file"):
         read_checkpoint(path)
 
 

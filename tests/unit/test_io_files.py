@@ -4,9 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from hwnas.errors import FormatError, HwnasError, UsageError
-from hwnas.io import digest_file, write_folder_atomic
+from hwnas.io import digest_file, read_tensor, read_tensors, write_folder_atomic
 from hwnas.io.preprocessing import Preprocessing
 
 
@@ -67,3 +69,13 @@ def test_moments_of_preprocessing_are_numbers(name: str, value: float) -> None:
             size=8, crop=8, resize=8, interpolation="bicubic", channels="L",
             mean=moments["mean"], std=moments["std"],
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_numbers_that_numpy_has_not_are_explained(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"w": torch.ones(3, dtype=getattr(torch, dtype))}, path)
+    for read in (read_tensors, lambda file: read_tensor(file, "w")):
+        with pytest.raises(FormatError, match=f"type that numpy has not .*{dtype}") as raised:
+            read(path)
+        assert raised.value.hint == "save its tensors as float32"
