@@ -47,6 +47,9 @@ _DAMAGE = (
 class _Inert(dict[Any, Any]):
     """Stands for an object whose class is not rebuilt; keeps nothing and does nothing."""
 
+    __eq__ = object.__eq__  # as of most objects: they may be keys of a dictionary
+    __hash__ = object.__hash__  # type: ignore[assignment] # dict has none
+
     def __init__(self, *_arguments: Any) -> None:  # noqa: ANN401
         super().__init__()
 
@@ -109,13 +112,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def state_dict_of(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Tensor]:
-    """Return the tensors under the first of `keys` that is there, else of the content itself.
+    """Return the tensors under the first of `keys` that has some, else those of the content itself.
 
     Prefixes that wrappers leave behind are removed.
     """
-    found: Any = next((content[key] for key in keys if isinstance(content.get(key), dict)), content)
-    tensors = {}
-    for name, value in found.items():
-        if isinstance(name, str) and isinstance(value, Tensor):
-            tensors[_WRAPPERS.sub("", name)] = value.detach()
-    return tensors
+    held = (_tensors(content.get(key)) for key in keys)
+    return next((tensors for tensors in held if tensors), None) or _tensors(content)
+
+
+def _tensors(found: object) -> dict[str, Tensor]:
+    if not isinstance(found, dict):
+        return {}
+    return {
+        _WRAPPERS.sub("", name): value.detach()
+        for name, value in found.items()
+        if isinstance(name, str) and isinstance(value, Tensor)
+    }

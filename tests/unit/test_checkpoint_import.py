@@ -2,7 +2,7 @@
 
 import os
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import pytest
@@ -31,6 +31,25 @@ def test_names_lose_what_wrappers_left_in_any_order() -> None:
     names = ("module.a", "_orig_mod.b", "module._orig_mod.c", "_orig_mod.module.d", "e.module.f")
     content = {name: torch.ones(1) for name in names}
     assert sorted(state_dict_of(content, ("model",))) == ["a", "b", "c", "d", "e.module.f"]
+
+
+def test_the_first_entry_that_has_tensors_is_taken() -> None:
+    keys = ("model_ema", "model")
+    w, other = torch.ones(1), torch.zeros(1)
+    for empty in (None, {}, {"decay": 0.9}):
+        content = {"model_ema": empty, "model": {"module.w": w}, "other": other}
+        assert state_dict_of(content, keys) == {"w": w}
+    assert state_dict_of({"model": {}, "w": w}, keys) == {"w": w}
+    assert state_dict_of({"model_ema": {"w": w}, "model": {"w": other}}, keys) == {"w": w}
+
+
+def test_objects_that_are_not_rebuilt_may_be_keys(tmp_path: Path) -> None:
+    path = tmp_path / "c.pth"
+    keys = {PurePosixPath("a"): 1, PurePosixPath("b"): 2}
+    torch.save({"model": {"w": torch.ones(2)}, "seen": keys}, path)
+    content = read_checkpoint(path)
+    assert sorted(content["seen"].values()) == [1, 2]
+    assert torch.equal(content["model"]["w"], torch.ones(2))
 
 
 @pytest.mark.parametrize("zipped", [True, False])
