@@ -61,10 +61,10 @@ class MissingPackageError(HwnasError):
     """A verb needs packages that are not installed."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
+def unknown_name(kind: str, name: object, known: Iterable[str], *, hint: str = "") -> UsageError:
     """Return the error for a name that is not among `known`, naming the nearest ones."""
     known = list(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    near = get_close_matches(str(name), known, n=3, cutoff=0.4)
     all_of_them = f"known: {', '.join(known)}" if known else "there are none"
     accepted = f"did you mean {' or '.join(near)}?" if near else all_of_them
     return UsageError(f"unknown {kind} {name!r}; {accepted}", hint)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwnas.errors import FormatError
+from hwnas.errors import FormatError, UsageError
 from hwnas.io import Schema, read_json, read_tensors, write_json, write_tensors
 from hwnas.nets import PlainNetwork, build_network
 from hwnas.nets.norms import BatchNorm
@@ -31,18 +31,21 @@ def load_subnet(folder: Path | str) -> PlainNetwork:
     """
     folder = Path(folder)
     of, arch = read_arch(folder)
-    arrays, metadata = read_tensors(folder / WEIGHTS_FILE)
+    path = folder / WEIGHTS_FILE
+    arrays, metadata = read_tensors(path)
     if metadata.get("arch") != arch.digest:
-        raise FormatError(f"{folder / WEIGHTS_FILE}: holds another architecture's weights")
+        raise FormatError(f"{path}: holds another architecture's weights")
     network = build_network(of.network(arch))
     _drop_absent_statistics(network, set(arrays))
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    for name, array in arrays.items():
+        if array.shape != expected.get(name, array.shape):
+            raise FormatError(f"{path}: {name} is {array.shape}, expected {expected[name]}")
     missing, unexpected = network.load_state_dict(
         {name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False
     )
     if missing or unexpected:
-        raise FormatError(
-            f"{folder / WEIGHTS_FILE}: lacks {sorted(missing)[:3]}, has {sorted(unexpected)[:3]}"
-        )
+        raise FormatError(f"{path}: lacks {sorted(missing)[:3]}, has {sorted(unexpected)[:3]}")
     return network.eval()
 
 
@@ -50,10 +53,15 @@ def read_arch(folder: Path | str) -> tuple[Space, Arch]:
     """Return the space, with its options, and the architecture of the subnet in a folder."""
     path = Path(folder) / ARCH_FILE
     document: dict[str, Any] = read_json(path, SUBNET_SCHEMA)
-    arch = document.get("arch")
+    arch, options = document.get("arch"), document.get("options", {})
     if not isinstance(arch, dict) or not isinstance(arch.get("space"), str):
         raise FormatError(f"{path}: has no architecture")
-    of = space(arch["space"], **document.get("options", {}))
+    if not isinstance(options, dict):
+        raise FormatError(f"{path}: options are {options!r}, expected an object")
+    try:
+        of = space(arch["space"], **options)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from error
     return of, of.arch_from_json(arch, str(path))
 
 
