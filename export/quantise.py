@@ -95,6 +95,7 @@ def to_half(model: bytes) -> bytes:
         node_block_list=_of_preprocessing(source),  # pixels less their mean need the digits
     )
     _sort_nodes(converted)  # the casts are appended at the end, which the standard forbids
+    del converted.graph.value_info[:]  # types and shapes on the way, which whoever loads it infers
     data = converted.SerializeToString()
     assert isinstance(data, bytes)
     return data

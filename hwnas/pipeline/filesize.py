@@ -19,6 +19,10 @@ from hwnas.spaces.space import Part
 # Bytes beside the numbers, as files of the shipped spaces have them.
 _PER_CONSTANT, _PER_NODE, _PER_FILE = 60, 85, 400
 _BYTE = 1
+# What quantising adds: to a product whose input is quantised as it comes, its nodes and two scales;
+# else to each tensor that enters or leaves a product nodes to and from 8 bits with their scale,
+# and to each weight those from 8 bits.
+_PER_DYNAMIC_PRODUCT, _PER_STATIC_TENSOR, _PER_STATIC_WEIGHT = 620, 390, 250
 
 
 class FileSizes:
@@ -88,15 +92,18 @@ def stored(graph: Graph, precision: str) -> float:
     precision by the runtime.
     """
     half = precision == "fp16"
-    products = set()
-    if precision.startswith("int8"):
-        products = {node.inputs[1] for node in graph.nodes if node.operator == "MatMul"}
+    products = [node for node in graph.nodes if node.operator == "MatMul"]
+    eight_bits = precision.startswith("int8")
+    weights = {node.inputs[1] for node in products if eight_bits} & graph.constants.keys()
     total = float(_PER_NODE * len(graph.nodes) + _PER_CONSTANT * len(graph.constants))
     for name, array in graph.constants.items():
         floating = np.issubdtype(array.dtype, np.floating)
-        width = _BYTE if name in products else array.itemsize / (2 if half and floating else 1)
+        width = _BYTE if name in weights else array.itemsize / (2 if half and floating else 1)
         total += array.size * width
-    return total
+    if precision == "int8_static":
+        tensors = {name for node in products for name in (*node.inputs, node.output)} - weights
+        return total + _PER_STATIC_TENSOR * len(tensors) + _PER_STATIC_WEIGHT * len(weights)
+    return total + _PER_DYNAMIC_PRODUCT * len(weights)
 
 
 def _ones(name: str, *shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
