@@ -197,11 +197,14 @@ def _fit_all(
 ) -> "tuple[list[Fitted], list[tuple[str, UsageError]]]":
     """Return what was fitted, and what could not be with the reason."""
     from hwnas.pipeline.fit import accuracy_rows, fit_rows, fit_transfer, profile_rows, sources_from
+    from hwnas.predictors.predictor import LEAST_ROWS
+    from hwnas.predictors.transfer import LEAST_ROWS as LEAST_TO_TRANSFER
 
     groups: list[Rows] = []
     if wanted.run is not None and wanted.number:
         groups.append(accuracy_rows(wanted.run))
-    groups += profile_rows(wanted.profiles, wanted.space, targets=(wanted.target,))
+    least = LEAST_TO_TRANSFER if wanted.sources else LEAST_ROWS
+    groups += profile_rows(wanted.profiles, wanted.space, targets=(wanted.target,), least=least)
     if not groups:
         where = ", ".join(map(str, wanted.profiles)) or "no profile is there"
         raise UsageError(f"nothing measured to fit {wanted.target} on ({where})", "hwnas profile")

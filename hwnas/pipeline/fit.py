@@ -20,6 +20,7 @@ from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.accuracies import read_accuracies
 from hwnas.pipeline.deployments import device_marks
 from hwnas.pipeline.evaluations import EVALUATION_FILE, EVALUATION_SCHEMA, held_out_json
+from hwnas.pipeline.fronts import UNRELIABLE
 from hwnas.pipeline.predictors import (
     ACCURACY,
     LATENCY,
@@ -46,7 +47,6 @@ from hwnas.spaces import Arch, Space
 TARGETS = (LATENCY, "throughput_per_s", "peak_mb", "energy_mj")
 MORE = 20  # samples whose worth is told
 _FOLDS = 5
-_UNRELIABLE = "D"
 
 # Of a device and a measurement: the graphs of the models that were measured, None where unknown.
 Models = Mapping[tuple[str, Key], set[str | None]]
@@ -113,9 +113,16 @@ def accuracy_rows(run: Run) -> Rows:
 
 
 def profile_rows(
-    paths: Sequence[Path], space: Space, *, targets: Sequence[str] = (LATENCY,)
+    paths: Sequence[Path],
+    space: Space,
+    *,
+    targets: Sequence[str] = (LATENCY,),
+    least: int = LEAST_ROWS,
 ) -> list[Rows]:
-    """Return what profiles say, one `Rows` per target, device, backend and settings."""
+    """Return what profiles say, one `Rows` per target, device, backend and settings.
+
+    What is of grade D is left out where at least `least` others are there.
+    """
     for target in targets:
         if target not in TARGETS:
             raise unknown_name("target of a profile", target, TARGETS)
@@ -139,7 +146,7 @@ def profile_rows(
         mixed = _mixed(fingerprint, records, models)
         for target in targets:
             name = _name(target, label, backend, settings)
-            rows = _rows(name, target, records, space, about)
+            rows = _rows(name, target, records, space, about, least=least)
             if rows is not None:
                 found.append(replace(rows, remarks=rows.remarks + mixed))
     return found
@@ -307,6 +314,8 @@ def _rows(
     records: Sequence[tuple[Arch, Record]],
     space: Space,
     about: Mapping[str, str],
+    *,
+    least: int,
 ) -> Rows | None:
     measured = [
         (arch, value, record.grade)
@@ -316,13 +325,13 @@ def _rows(
     if not measured:
         return None
     remarks: tuple[str, ...] = ()
-    reliable = [entry for entry in measured if entry[2] != _UNRELIABLE]
+    reliable = [entry for entry in measured if entry[2] != UNRELIABLE]
     unreliable = len(measured) - len(reliable)
-    if unreliable and len(reliable) >= LEAST_ROWS:
-        remarks = (f"{unreliable} measurements of grade {_UNRELIABLE} are left out",)
+    if unreliable and len(reliable) >= least:
+        remarks = (f"{unreliable} measurements of grade {UNRELIABLE} are left out",)
         measured = reliable
     elif unreliable:
-        remarks = (f"{unreliable} of {len(measured)} measurements have grade {_UNRELIABLE}",)
+        remarks = (f"{unreliable} of {len(measured)} measurements have grade {UNRELIABLE}",)
     return Rows(
         name=name,
         target=target,

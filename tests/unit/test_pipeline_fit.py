@@ -1,5 +1,6 @@
 """What predictors are fitted on, and where they are kept."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,21 +15,23 @@ from hwnas.pipeline.deployments import deployments
 from hwnas.pipeline.fit import profile_rows
 from hwnas.pipeline.predictors import predictors_of
 from hwnas.pipeline.rundir import create_run
-from hwnas.profiling.profiles import write_profile
+from hwnas.profiling.profiles import best_records, write_profile
 from hwnas.testing.profiles import made_up_profile
 
 NANO = hwnas.space("nano")
 PI = "latency-pi-5-onnxruntime-t1-b1-fp32"
 
 
-def profile(path: Path, device: str, fingerprint: str, n: int = 12) -> Path:
-    """Write the profile of a device whose latencies follow from the MACs."""
+def profile(path: Path, device: str, fingerprint: str, n: int = 12, *, poor: int = 0) -> Path:
+    """Write the profile of a device whose latencies follow from the MACs; the first are `poor`."""
     archs = spread(NANO, n, seed=0)
     values = (0.2 + NANO.cost(archs).macs / 3e6).tolist()
     found = made_up_profile(device, list(zip(archs, values, strict=True)))
     header = found.header
     named = replace(header, device=replace(header.device, fingerprint=fingerprint))
-    write_profile(path, replace(found, header=named))
+    records = list(found.records.values())
+    graded = [*(replace(record, grade="D") for record in records[:poor]), *records[poor:]]
+    write_profile(path, replace(found, header=named, records=best_records(graded)))
     return path
 
 
@@ -42,6 +45,21 @@ def test_devices_whose_names_are_one_as_names_of_folders_are_kept_apart(tmp_path
     assert other.name == one.name.replace("aaaaaa", "bbbbbb")
     (alone,) = profile_rows(paths[:1], NANO)
     assert alone.name == one.name.replace("-aaaaaa", "")
+
+
+@pytest.mark.parametrize(("poor", "fitted", "transferred"), [(5, 10, 10), (6, 15, 9), (11, 15, 15)])
+def test_poor_measurements_are_left_out_where_enough_others_remain(
+    tmp_path, capsys, poor, fitted, transferred
+):
+    new = profile(tmp_path / "new.jsonl", "new", "a" * 16, n=15, poor=poor)
+    (rows,) = profile_rows([new], NANO)
+    assert len(rows.values) == fitted
+    old = profile(tmp_path / "old.jsonl", "old", "b" * 16)
+    assert main(["fit", "--profile", str(new), "--from", str(old), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["predictors"]
+    assert found["rows"] == transferred
+    told = f"{poor} measurements of grade D are left out"
+    assert (told in found["remarks"]) == (transferred < 15)
 
 
 @pytest.fixture
