@@ -4,7 +4,7 @@ An error is `(y / prediction - 1) / scale` of a row that the prediction had not 
 a power of the spread between the trees: power zero where the spread says nothing, chosen by the
 width of the intervals. Errors of measurements are skewed (a device can only be slowed down), so
 each side has its own quantile, and the misses are shared unevenly between the sides where that
-makes the interval much shorter.
+makes the interval much shorter. Beyond the least and the largest error the tails are exponential.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ FEW_ROWS = 40  # below: the spread is not consulted
 TILTS = (0.5, 0.1, 0.9)  # share of the misses that lie below the interval
 SETTINGS = 4  # numbers chosen on the rows that are also judged: errors are widened for them
 POINTS = 2000  # errors kept; more change nothing
+LEAST = 0.01  # of its prediction: no value is thought to be less
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,17 +90,19 @@ class Errors:
             raise UsageError(f"level {level!r} is not a share between 0 and 1", "level=0.9")
         scale = self.scale(spread)
         below = (1.0 - level) * (float(self.tilt[0]) if tilt is None else tilt)
-        return scale * self._quantile(below), scale * self._quantile(level + below)
+        low, high = scale * self._quantile(below), scale * self._quantile(level + below)
+        return np.maximum(low, LEAST - 1.0), np.maximum(high, LEAST - 1.0)
 
     def share_at_most(self, relative: FloatArray, spread: FloatArray) -> FloatArray:
         """Return the probability that y / prediction - 1 is at most `relative`."""
         wanted = relative / self.scale(spread)
         grid, place = self._grid()
         inside = np.interp(wanted, grid, place)
-        reach = max(float(grid[-1] - grid[0]) / 2.0, 1e-12)
+        reach = self._reach()
         below = place[0] * np.exp(np.minimum(wanted - grid[0], 0.0) / reach)
         above = 1.0 - (1.0 - place[-1]) * np.exp(np.minimum(grid[-1] - wanted, 0.0) / reach)
-        return np.where(wanted < grid[0], below, np.where(wanted > grid[-1], above, inside))
+        share = np.where(wanted < grid[0], below, np.where(wanted > grid[-1], above, inside))
+        return np.where(relative < LEAST - 1.0, 0.0, share)
 
     def scale(self, spread: FloatArray) -> FloatArray:
         """Return how uncertain each row is, relative to a typical one."""
@@ -107,7 +110,15 @@ class Errors:
 
     def _quantile(self, share: float) -> float:
         grid, place = self._grid()
+        if share < place[0]:
+            return float(grid[0] + self._reach() * np.log(share / place[0]))
+        if share > place[-1]:
+            return float(grid[-1] - self._reach() * np.log((1.0 - share) / (1.0 - place[-1])))
         return float(np.interp(share, place, grid))
+
+    def _reach(self) -> float:
+        """Return over which distance the tails fall by a factor of e."""
+        return max(float(np.abs(self.scaled - np.median(self.scaled)).mean()), 1e-12)
 
     def _grid(self) -> tuple[FloatArray, FloatArray]:
         """Return errors and the share of new errors below each: rank / (n + 1)."""

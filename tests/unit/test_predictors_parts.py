@@ -135,7 +135,7 @@ class TestErrors:
 
     def test_a_spread_that_says_nothing_is_ignored(self):
         rng = np.random.default_rng(1)
-        errors = Errors.learn(rng.normal(size=500), rng.uniform(0.1, 10.0, 500))
+        errors = Errors.learn(0.1 * rng.normal(size=500), rng.uniform(0.1, 10.0, 500))
         assert errors.power[0] == 0.0
 
     def test_rare_slow_downs_are_left_out_of_the_interval(self):
@@ -156,6 +156,33 @@ class TestErrors:
         far = errors.share_at_most(np.full(3, 1e6), spread)
         assert far == pytest.approx(1.0)
         assert errors.share_at_most(np.full(3, -1e6), spread) == pytest.approx(0.0)
+
+    @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99, 0.999])
+    @pytest.mark.parametrize("rows", [10, 20, 200])
+    def test_every_level_is_kept_beyond_the_measured_errors_too(self, level, rows):
+        rng = np.random.default_rng(rows)
+        errors = Errors.learn(0.05 * rng.normal(size=rows), np.ones(rows))
+        low, high = errors.bounds(np.ones(1), level=level, tilt=0.5)
+        assert errors.share_at_most(high, np.ones(1)) == pytest.approx((1.0 + level) / 2.0)
+        assert errors.share_at_most(low, np.ones(1)) == pytest.approx((1.0 - level) / 2.0)
+
+    def test_high_levels_of_few_rows_cover_new_rows(self):
+        rng = np.random.default_rng(6)
+        for level in (0.95, 0.99):
+            inside = []
+            for _ in range(200):
+                errors = Errors.learn(0.05 * rng.laplace(size=20), np.ones(20))
+                low, high = errors.bounds(np.ones(1), level=level)
+                new = 0.05 * rng.laplace(size=200)
+                inside.append(((new >= low) & (new <= high)).mean())
+            assert level - 0.01 < np.mean(inside) < (1.0 + level) / 2.0
+
+    def test_no_value_is_thought_to_be_negative(self):
+        relative = np.exp(1.5 * np.random.default_rng(7).normal(size=12)) - 1.0
+        errors = Errors.learn(relative, np.ones(12))
+        low, high = errors.bounds(np.ones(1), level=0.9, tilt=0.5)
+        assert -1.0 < low < high
+        assert errors.share_at_most(np.full(1, -1.0), np.ones(1)) == 0.0
 
     def test_many_errors_are_thinned(self):
         relative = np.random.default_rng(4).normal(size=50_000)
