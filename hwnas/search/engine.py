@@ -6,6 +6,7 @@ generation), so that a search resumed from its checkpoint is the search that was
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,9 +27,9 @@ WORST = 1e300  # stands for what is no number
 MERGED_AT = 1 << 16
 ARCHIVED = 1024
 ALIKE = 1e-5  # scores vary by 1e-8 of their size with the rows that are scored together
-# how many least crowded rows the reported hypervolume counts, by number of objectives: its cost
-# grows with the power of them
-COUNTED = {1: 1024, 2: 1024, 3: 96, 4: 48}
+# how many least crowded rows the reported hypervolume counts, by number of objectives
+COUNTED = {1: 1024, 2: 1024, 3: 96}
+SLICES = 1200  # fronts of two objectives into which the volume of more than three is cut at most
 CHECKPOINT = "hwnas/search-state"
 VERSION = "1"
 
@@ -260,17 +261,17 @@ def _advanced(
 
 def _fresh(space: Space, engine: Engine, state: _State, rng: np.random.Generator) -> Codes:
     """Return new offspring; random architectures where breeding only repeats what was seen."""
-    found: list[Codes] = []
-    missing = engine.offspring
+    found = [state.parents.codes[:0]]
+    missing = min(engine.offspring, space.count() - len(state.seen))
     for attempt in range(2 * TRIES):
+        if not missing:
+            break
         if attempt < TRIES and len(state.parents.codes):
             codes = engine.breed(space, state.parents, rng)
         else:
             codes = space.sample_codes(max(4 * missing, 64), rng)
         found.append(codes[state.seen.unseen(hashed(codes), missing)])
         missing -= len(found[-1])
-        if not missing:
-            break
     return np.concatenate(found)
 
 
@@ -310,8 +311,15 @@ def _least_crowded(front: Population, most: int) -> Population:
     return front.rows(np.sort(np.argsort(-distance, kind="stable")[:most]))
 
 
+def counted_rows(objectives: int) -> int:
+    """Return how many rows the reported hypervolume of so many objectives counts."""
+    if objectives in COUNTED:
+        return COUNTED[objectives]
+    return max(n for n in range(1, SLICES) if comb(n + objectives - 3, objectives - 2) <= SLICES)
+
+
 def _recorded(state: _State) -> _State:
-    counted = _least_crowded(state.archive, COUNTED[min(len(state.reference), 4)])
+    counted = _least_crowded(state.archive, counted_rows(len(state.reference)))
     volume = hypervolume(counted.values, state.reference)
     feasible = int((state.parents.violation <= 0).sum())
     progress = Progress(state.generation, state.evaluations, volume, feasible)

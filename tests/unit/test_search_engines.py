@@ -6,7 +6,8 @@ import pytest
 import hwnas
 from hwnas.errors import UsageError
 from hwnas.search import Nsga2, Paper, Random, Uniform, hypervolume, search
-from hwnas.search.engine import Population, Seen, hashed
+from hwnas.search import volume as volumes
+from hwnas.search.engine import SLICES, Population, Seen, counted_rows, hashed
 from hwnas.search.evolution import best_first, crossed, mutated, scaled
 from hwnas.search.problem import Scores
 from hwnas.search.pymoo_adapter import PymooNsga2
@@ -117,6 +118,18 @@ def test_a_space_that_is_used_up_ends_the_search(engine):
     assert outcome.evaluations == tiny.count() == len(recorder.codes)
 
 
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_nothing_is_bred_where_nothing_is_left(engine, monkeypatch):
+    bred = []
+    breed = type(engine).breed
+    monkeypatch.setattr(type(engine), "breed", lambda *given: bred.append(0) or breed(*given))
+    for values in ((0,), (0, 1, 2)):
+        space = Space("tiny", genes={"a": values, "b": (0,)})
+        outcome = search(space, Recorder(), engine=engine, seed=0)
+        assert outcome.evaluations == len(values)
+    assert not bred
+
+
 @pytest.mark.parametrize("engine", [ENGINES["nsga2"], ENGINES["pymoo"]], ids=["nsga2", "pymoo"])
 def test_three_objectives(engine):
     def evaluate(codes):
@@ -126,6 +139,23 @@ def test_three_objectives(engine):
     outcome = search(NESTED, evaluate, engine=engine, seed=0)
     assert outcome.found.values.shape[1] == 3
     assert outcome.history[-1].hypervolume > outcome.history[0].hypervolume
+
+
+@pytest.mark.parametrize("objectives", range(4, 10))
+def test_a_reported_hypervolume_is_not_dearer_with_more_objectives(objectives, monkeypatch):
+    slices = []
+    volume = volumes._volume
+
+    def counted(values, reference):
+        slices.append(values.shape[1] == 2)
+        return volume(values, reference)
+
+    monkeypatch.setattr(volumes, "_volume", counted)
+    assert counted_rows(objectives) <= counted_rows(objectives - 1)
+    share = np.random.default_rng(0).random((counted_rows(objectives), objectives))
+    front = share / np.linalg.norm(share, axis=1, keepdims=True)  # no row dominates another
+    assert volumes.hypervolume(front, np.full(objectives, 2.0)) > 0
+    assert 100 < sum(slices) <= SLICES
 
 
 def test_uniform_scaling_goes_from_the_smallest_to_the_largest():
