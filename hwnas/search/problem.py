@@ -72,9 +72,9 @@ class Quantity:
         return shown(value, self.unit)
 
 
-def shown(value: float, unit: str) -> str:
+def shown(value: float, unit: str, *, digits: int = DIGITS) -> str:
     """Return a value in this unit as a person would type it, in few digits."""
-    short = float(f"{value:.{DIGITS}g}")
+    short = float(f"{value:.{digits}g}")
     return in_units(short, KINDS[unit]) if unit in KINDS and short >= 0 else f"{short:g}{unit}"
 
 
@@ -192,13 +192,24 @@ def _said(predictor: Predicts, found: Features) -> Estimate:
 
 
 def tabulated(space: Space, name: str, codes: Codes, values: Floats) -> Quantity:
-    """Return a quantity that is known exactly for every architecture of an enumerated space."""
+    """Return a quantity that is known exactly for every architecture of an enumerated space.
+
+    Asked for an architecture that the table lacks, it raises UsageError.
+    """
     weights = np.concatenate([[1], np.cumprod(space.cardinalities[::-1])])[-2::-1]
-    keys = codes @ weights
-    order = np.argsort(keys)
+    order = np.argsort(codes @ weights)
+    keys = (codes @ weights)[order]
 
     def of(rows: Codes) -> NDArray[np.float64]:
-        found = np.searchsorted(keys[order], rows @ weights)
+        wanted = rows @ weights
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        if len(missing := rows[keys[found] != wanted]):
+            arch = space.decode(missing[:1])[0]
+            raise UsageError(
+                f"the table of {name} lacks {len(missing)} of {len(rows)} architectures, such as "
+                f"{dict(arch)}",
+                "give every architecture of the space a row",
+            )
         return np.asarray(values[order[found]], np.float64)
 
     return Quantity(name=name, of=of)

@@ -15,7 +15,7 @@ from hwnas.search.arrays import Codes, Floats
 from hwnas.search.constraints import Constraint
 from hwnas.search.engine import search
 from hwnas.search.evolution import Nsga2
-from hwnas.search.problem import DIGITS, LEVEL, Problem, Quantity, Scores
+from hwnas.search.problem import DIGITS, LEVEL, Problem, Quantity, Scores, shown
 from hwnas.spaces import Space
 
 QUICK = Nsga2(population=96, generations=24)
@@ -70,7 +70,8 @@ def _check_bound(problem: Problem, constraint: Constraint, *, upper: bool, seed:
         return
     nearest = quantity.text(_outwards(abs(float(ends[best])), upper=upper))
     relation = "at most" if upper else "at least"
-    asked = f"{constraint.quantity} {relation} {quantity.text(abs(bound))}"
+    typed = _unlike(nearest, abs(bound), quantity.unit)
+    asked = f"{constraint.quantity} {relation} {typed}"
     raise InfeasibleError(
         f"no architecture of {problem.space.name} has {asked} with probability "
         f"{constraint.confidence:.4g}; the nearest that can be met is {nearest}",
@@ -85,6 +86,12 @@ def _outwards(value: float, *, upper: bool) -> float:
     step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     rounded = math.ceil(value / step) if upper else math.floor(value / step)
     return float(f"{rounded * step:.{DIGITS}g}")
+
+
+def _unlike(other: str, value: float, unit: str) -> str:
+    """Return `value` in as few digits as tell it from another text."""
+    texts = (shown(value, unit, digits=digits) for digits in range(DIGITS, 18))
+    return next(text for text in texts if text != other)
 
 
 def _lowest(space: Space, of: Callable[[Codes], Floats], seed: int) -> Codes:

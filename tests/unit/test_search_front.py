@@ -79,6 +79,11 @@ def test_an_impossible_lower_bound_names_the_nearest_possible_one():
     assert searched(Constraint(quantity="accuracy", least=nearest)).points
 
 
+def test_a_budget_just_out_of_reach_is_told_from_the_nearest():
+    with pytest.raises(InfeasibleError, match=r"at most 5\.4999ms .* nearest .* is 5\.5ms"):
+        searched(Constraint(quantity="latency", most=5.4999))
+
+
 def test_constraints_that_exclude_each_other_are_told_apart_from_impossible_ones():
     with pytest.raises(InfeasibleError, match="meets all constraints") as caught:
         searched(
@@ -223,6 +228,14 @@ def test_a_table_is_a_quantity():
     values = np.arange(len(every), dtype=float)
     quantity = tabulated(SPACE, "measured", every, values)
     assert quantity.estimate(every[[3, 900, 17]]).mean.tolist() == [3.0, 900.0, 17.0]
+
+
+def test_what_a_table_lacks_is_said():
+    every = np.indices((4,) * 5).reshape(5, -1).T
+    quantity = tabulated(SPACE, "measured", every[1:-1], np.arange(len(every) - 2.0))
+    for missing in (0, -1):
+        with pytest.raises(UsageError, match="the table of measured lacks 1 of 2 architectures"):
+            quantity.estimate(every[[5, missing]])
 
 
 def test_deployment_settings_are_searched_with_the_network():
