@@ -63,7 +63,9 @@ class Front:
 
     @property
     def hypervolume(self) -> float:
-        """The volume between the points and the reference."""
+        """The volume between the points and the reference; none without points."""
+        if not self.points:
+            return 0.0
         signs = _signs(self.objectives)
         return hypervolume(self.values * signs, np.array(self.reference) * signs)
 

@@ -218,6 +218,7 @@ def test_everything_may_fail():
     result = loop(CELL, lambda archs: np.full((len(archs), 2), np.nan), budget=30)
     assert len(result.evaluated) == 30
     assert result.front.points == ()
+    assert result.front.hypervolume == 0.0
 
 
 def test_a_constant_objective_does_no_harm():
