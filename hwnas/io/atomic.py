@@ -1,8 +1,10 @@
 """Writes that either happen completely or not at all, also when the machine stops."""
 
+import ctypes
 import errno
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TypeGuard
 from hwnas.errors import HwnasError
 
 _WINDOWS = os.name == "nt"
+_RENAME_EXCHANGE = 2  # of renameat2(2)
 
 
 def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> None:
@@ -62,18 +65,27 @@ def write_folder_atomic(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def _take_place(new: Path, path: Path) -> None:
-    """Rename the folder `new` to `path`, from where an old one is moved first, and removed last."""
+    """Rename the folder `new` to `path`; an old one there is whole until it is replaced."""
     if not path.is_dir():
         os.replace(new, path)
         return
+    if _exchanged(new, path):
+        return
     old = new.with_name(f"{new.name}.old")
-    os.replace(path, old)
     try:
+        os.replace(path, old)
         os.replace(new, path)
-    except OSError:
-        os.replace(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:  # of an interrupt, too
+        if not path.is_dir():
+            os.replace(old, path)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Return whether two folders have changed their names in one step, which Linux can."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    names = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+    return rename is not None and rename(0, names[0], 0, names[1], _RENAME_EXCHANGE) == 0
 
 
 def _umask() -> int:

@@ -1,5 +1,6 @@
 """Folders that are replaced, digests of files, and preprocessing that cannot be meant."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from hwnas.errors import FormatError, HwnasError, UsageError
-from hwnas.io import digest_file, read_tensor, read_tensors, write_folder_atomic
+from hwnas.io import atomic, digest_file, read_tensor, read_tensors, write_folder_atomic
 from hwnas.io.preprocessing import Preprocessing
 
 
@@ -34,6 +35,44 @@ def test_a_stop_while_the_old_folder_is_removed_leaves_a_whole_one(
     with pytest.raises(KeyboardInterrupt):
         write_folder_atomic(path, _writing("c", "d"))
     assert _names(path) in (["a", "b"], ["c", "d"])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_interrupt_while_folders_are_renamed_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_done: bool
+) -> None:
+    """Where folders cannot be exchanged; interrupts are raised before or after a system call."""
+    path = tmp_path / "folder"
+    write_folder_atomic(path, _writing("a", "b"))
+    calls = []
+
+    def interrupted(source: Path, target: Path) -> None:
+        calls.append(target)
+        is_here = len(calls) == at + 1
+        if is_done or not is_here:
+            rename(source, target)
+        if is_here:
+            raise KeyboardInterrupt
+
+    rename = os.replace
+    monkeypatch.setattr(atomic, "_exchanged", lambda _one, _other: False, raising=False)
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder_atomic(path, _writing("c", "d"))
+    assert _names(path) == (["c", "d"] if (at, is_done) == (1, True) else ["a", "b"])
+    assert _names(tmp_path) == ["folder"]
+
+
+def test_folders_change_places_in_one_step_or_not_at_all(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_folder_atomic(tmp_path / name, _writing(name))
+    is_done = atomic._exchanged(tmp_path / "a", tmp_path / "b")
+    assert [_names(tmp_path / name) for name in ("a", "b")] == (
+        [["b"], ["a"]] if is_done else [["a"], ["b"]]
+    )
+    assert not atomic._exchanged(tmp_path / "a", tmp_path / "absent")
+    assert _names(tmp_path) == ["a", "b"]
 
 
 def test_folders_are_replaced_and_nothing_is_left_beside(tmp_path: Path) -> None:
