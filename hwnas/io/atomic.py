@@ -25,7 +25,7 @@ def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> Non
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=_prefix(path.name), dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         if callable(write):
@@ -43,13 +43,22 @@ def write_atomic(path: Path, write: bytes | str | Callable[[Path], None]) -> Non
             temporary.unlink(missing_ok=True)
 
 
+def is_unfinished(path: Path, name: str) -> bool:
+    """Return whether `path` is what a process that was killed left of writing a file `name`."""
+    return path.name.startswith(_prefix(name))
+
+
+def _prefix(name: str) -> str:
+    return f".{name}."
+
+
 def write_folder_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Create the folder `path`; a half-written folder is never seen under that name."""
     path = Path(path)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=_prefix(path.name), dir=path.parent))
         os.chmod(temporary, 0o777 & ~_umask())
         write(temporary)
         for file in temporary.rglob("*"):

@@ -1,13 +1,13 @@
 """One training at a time in a folder: two would remove each other's checkpoints."""
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hwnas.errors import HwnasError
 from hwnas.io import lockfile
-from hwnas.io.atomic import write_error
+from hwnas.io.atomic import is_unfinished, write_error
 
 LOCK_FILE = ".lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -47,3 +47,14 @@ def alone_in(folder: Path, *, leads: bool, note: Callable[[str], None]) -> Itera
                 path.unlink()
             with suppress(OSError):  # not empty: there is something to keep
                 folder.rmdir()
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Return whether nothing but files of these names is in a folder.
+
+    What trainings that were killed leave does not count: their lock, and unfinished files.
+    """
+    return all(
+        path.name in {LOCK_FILE, *names} or any(is_unfinished(path, name) for name in names)
+        for path in folder.iterdir()
+    )

@@ -17,7 +17,7 @@ import torch
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import Schema, read_json, write_atomic, write_json
-from hwnas.pipeline.alone import LOCK_FILE, alone_in
+from hwnas.pipeline.alone import alone_in, holds_only
 from hwnas.pipeline.config import Recipe, read_recipe, to_toml
 from hwnas.pipeline.origins import digest_in
 from hwnas.pipeline.rundir import RUN_FILE
@@ -34,7 +34,7 @@ from hwnas.training.prepare import prepare
 
 TRAINING_SCHEMA = Schema(name="hwnas/subnet-training", version=1)
 TRAINING_FILE = "training.json"
-_BEGINNINGS = {TRAINING_FILE, CONFIG_FILE, EVENTS_FILE, LOCK_FILE}
+_BEGINNINGS = (TRAINING_FILE, CONFIG_FILE, EVENTS_FILE)
 FINETUNED, SCRATCH = "fine-tuned", "from scratch"
 # Of the learning rate and the epochs of the recipe that trained the supernet.
 _RATE_SHARE, _EPOCHS_SHARE = 0.2, 0.25
@@ -187,14 +187,12 @@ def _check_free(out: Path, binds: Mapping[str, Any]) -> None:
     if path.is_file():
         there = read_json(path, TRAINING_SCHEMA)
         differing = [name for name, value in binds.items() if there.get(name) != value]
-        if differing and not {path.name for path in out.iterdir()} <= _BEGINNINGS:
+        if differing and not holds_only(out, _BEGINNINGS):
             raise UsageError(
                 f"{out}: holds a training that differs in {', '.join(differing)}",
                 "choose another folder with --out",
             )
-    elif out.exists() and not (
-        out.is_dir() and all(path.name == LOCK_FILE for path in out.iterdir())
-    ):
+    elif out.exists() and not (out.is_dir() and holds_only(out, [TRAINING_FILE])):
         raise UsageError(
             f"{out}: is neither empty nor a training that was interrupted",
             "choose another folder with --out",

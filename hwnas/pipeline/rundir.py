@@ -25,7 +25,7 @@ from hwnas.io import (
     write_tensors,
 )
 from hwnas.io.paths import typed
-from hwnas.pipeline.alone import LOCK_FILE
+from hwnas.pipeline.alone import holds_only
 from hwnas.spaces import Space, space
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def check_may_hold(folder: Path, *, of: Space, origin: Mapping[str, Any]) -> Non
             raise UsageError(
                 f"{folder}: holds another run ({_described(there)})", "choose another folder"
             )
-    elif folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
+    elif folder.exists() and not holds_only(folder, [RUN_FILE]):
         raise UsageError(
             f"{folder}: is neither empty nor a run folder", "choose a folder that does not exist"
         )

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file
 
 from hwnas.cli.main import hwnas, main
-from hwnas.io import read_journal
+from hwnas.errors import UsageError
+from hwnas.io import read_journal, write_json
 from hwnas.pipeline import finetuning
 from hwnas.pipeline.finetuning import default_folder, finetuning_recipe
 from hwnas.pipeline.rundir import open_run, space_of
@@ -226,6 +227,19 @@ def test_another_training_in_the_same_place_is_refused(run: Path, capsys) -> Non
     (out / "card.json").unlink()  # as if it had been interrupted
     assert main([*command, "--epochs", "2"]) == 2
     assert "holds a training that differs in recipe" in capsys.readouterr().err
+
+
+def test_a_training_that_was_killed_while_it_began_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / ".training.json.ab12cd34").write_text("{")
+    finetuning._check_free(tmp_path, {"recipe": "a"})
+    write_json(
+        tmp_path / finetuning.TRAINING_FILE, finetuning.TRAINING_SCHEMA, {"recipe": "another"}
+    )
+    (tmp_path / ".config.toml.ab12cd34").write_text("")
+    finetuning._check_free(tmp_path, {"recipe": "a"})
+    (tmp_path / "state").mkdir()
+    with pytest.raises(UsageError, match="holds a training that differs in recipe"):
+        finetuning._check_free(tmp_path, {"recipe": "a"})
 
 
 def test_a_subnet_of_imported_weights_needs_a_recipe(tmp_path: Path, capsys) -> None:

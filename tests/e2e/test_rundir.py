@@ -1,6 +1,7 @@
 """Run folders: begun once, completed, opened; weights saved and loaded whole or not at all."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,24 @@ def test_another_run_is_not_written_over(run: Run) -> None:
     save_supernet(run, Supernet(space_of(run)), step=0)
     with pytest.raises(UsageError, match="holds another run"):
         create_run(run.folder, of=space("nano", classes=4), origin=ORIGIN)
+
+
+def test_a_run_is_begun_where_one_was_killed_while_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = space("nano", classes=3)
+    with monkeypatch.context() as context:
+        context.setattr(os, "replace", _killed)
+        context.setattr(Path, "unlink", lambda _path, **_options: None)
+        with pytest.raises(KeyboardInterrupt):
+            create_run(tmp_path, of=of, origin=ORIGIN)
+    assert [path.name.startswith(".run.json.") for path in tmp_path.iterdir()] == [True]
+    create_run(tmp_path, of=of, origin=ORIGIN)
+    assert open_run(tmp_path).space == "nano"
+
+
+def _killed(_source: Path, _target: Path) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
