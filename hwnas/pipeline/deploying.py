@@ -28,7 +28,7 @@ from hwnas.training.datasets import DataSettings
 from hwnas.training.folders import TEST_NAMES, TRAIN_NAMES, VAL_NAMES, contents
 
 AUTO = "auto"  # landmarks that cost about as much as the run's subnets
-_RECORDS = ("*.jsonl", "profiles/*", "predictors/*", "search/*", "subnets/*/card.json",
+_RECORDS = ("*.jsonl", "profiles/*", "predictors/**/*", "search/*", "subnets/*/card.json",
             "explanations/*")  # fmt: skip
 
 
@@ -106,7 +106,8 @@ def _searching(recipe: Recipe, folder: Path, *, force: bool) -> list[Stage]:
         Stage(
             name="search",
             commands=(("search", *run, *budgets, *_ways(deploy), *forced),),
-            reads=("supernet/*", "predictors/*"),
+            # Not all of a predictor: how long it was fitted for differs every time.
+            reads=("supernet/*", "predictors/**/card.json"),
             writes=("search/front.json",),
             gates=partial(_is_answered_in_part, folder),
         ),

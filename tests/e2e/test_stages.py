@@ -205,6 +205,30 @@ def test_a_search_chooses_among_all_that_is_measured(
         assert parse_settings(search["--settings"]) == {**settings, **usual}
 
 
+def test_a_search_follows_predictors_that_say_something_else(tmp_path: Path) -> None:
+    stages = [
+        replace(stage, commands=((stage.name,),), writes=())
+        for stage in stages_of(read_recipe("nano-digits"), "nano-digits", tmp_path)
+        if stage.name in {"search", "report"}
+    ]
+    folder = tmp_path / "predictors" / "latency" / "sources" / "0"
+    folder.mkdir(parents=True)
+
+    def done_after(file: str, content: str) -> list[str]:
+        (folder / file).write_text(content)
+        launched: list[str] = []
+        run_stages(
+            stages, tmp_path, launch=lambda command: launched.append(command[0]),
+            tell=lambda step: None,
+        )  # fmt: skip
+        return launched
+
+    assert done_after("card.json", "fitted") == ["search", "report"]
+    assert done_after("card.json", "fitted") == []
+    assert done_after("card.json", "fitted on more") == ["search", "report"]
+    assert done_after("evaluation.json", "fitted in 2 s") == ["report"]
+
+
 def test_the_report_follows_a_verdict(tmp_path: Path) -> None:
     def stages(*changed: str) -> list[Stage]:
         recipe = read_recipe("nano-digits", changed)
