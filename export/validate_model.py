@@ -44,6 +44,7 @@ from hwnas.export.validate_parity import (
 from hwnas.export.validate_promises import exported_pace, promised_accuracy, promised_latency
 from hwnas.export.validate_run import Feeding, Flags, Runner, open_runner, problem_of_ports
 from hwnas.export.validate_speed import (
+    SPEED_GATES,
     measure_file,
     size_gate,
     speed_figures,
@@ -222,13 +223,14 @@ def _load(findings: _Findings, model: Path, running: Running) -> Runner | None:
 
 
 def _examine(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
-    needed, feeding = asked.data is not None, None
+    counted, feeding = asked.data is not None, None
     if sound.metadata is not None or sound.facts.foreign:  # else nobody can read what it says
+        needed = counted or (asked.limits.of_speed and sound.runner.input.free)
         feeding = chosen_feeding(sound.metadata, sound.runner, asked.flags, needed=needed)
-    if feeding is not None and _outputs(findings, sound, feeding) and needed:
+    if feeding is not None and _outputs(findings, sound, feeding) and counted:
         _accuracy(findings, sound, feeding, asked)
     if asked.running.measured:
-        _speed(findings, sound, asked)
+        _speed(findings, sound, feeding, asked)
 
 
 def _outputs(findings: _Findings, sound: _Sound, feeding: Feeding) -> bool:
@@ -305,13 +307,17 @@ def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Aske
         findings.add(*promised_accuracy(sound.manifest.promised, sound.entry, counted))
 
 
-def _speed(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
+def _speed(findings: _Findings, sound: _Sound, feeding: Feeding | None, asked: _Asked) -> None:
     from hwnas.profiling.machine import device
 
+    if feeding is None and sound.runner.input.free:
+        reason = f"input {sound.runner.input} does not say its size, nor do --size, --mean, --std"
+        findings.add(*(skipped(name, reason) for name in SPEED_GATES))
+        return
     here = device()
     then = exported_pace(sound.entry, here.fingerprint) if sound.entry is not None else None
     try:
-        record, gates = _measured(sound, asked, then)
+        record, gates = _measured(sound, feeding, asked, then)
     except UnreliableError as error:
         findings.add(*unsure_gates(error.message, asked.limits))
         return
@@ -319,7 +325,7 @@ def _speed(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
         if record.failure is not None or not _missed(gates):
             break
         try:
-            again = _measured(sound, asked, then)
+            again = _measured(sound, feeding, asked, then)
         except UnreliableError:  # what was measured before counts
             break
         record, gates = min((record, gates), again, key=_shortfall)
@@ -338,7 +344,9 @@ def _missed(gates: Sequence[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.name in _TIMES and gate.state in ("failed", "unsure")]
 
 
-def _measured(sound: _Sound, asked: _Asked, then: Pace | None) -> tuple[Record, list[Gate]]:
+def _measured(
+    sound: _Sound, feeding: Feeding | None, asked: _Asked, then: Pace | None
+) -> tuple[Record, list[Gate]]:
     from hwnas.profiling.machine import device
 
     record = measure_file(
@@ -346,6 +354,7 @@ def _measured(sound: _Sound, asked: _Asked, then: Pace | None) -> tuple[Record, 
         running=asked.running,
         precision=sound.precision,
         batch=sound.runner.batch or asked.running.batch,
+        sample=() if feeding is None else feeding.shape,
         paces=() if then is None else (then,),
     )
     gates = speed_gates(record, asked.limits)

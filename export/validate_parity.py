@@ -60,7 +60,7 @@ def answers(runner: Runner, feeding: Feeding, squares: Squares, sizes: Sequence[
         except HwnasError as error:
             faults[size] = error.message
             continue
-        if found.ndim != 2 or len(found) != size:
+        if found.ndim != 2 or len(found) != size or found.size == 0:
             faults[size] = f"a batch of {size} gives an output of shape {list(found.shape)}"
         else:
             logits[size] = found

@@ -58,6 +58,11 @@ class Port:
     dtype: str
     shape: tuple[Size, ...]
 
+    @property
+    def free(self) -> bool:
+        """Whether more than the batch has no size."""
+        return any(not isinstance(size, int) for size in self.shape[1:])
+
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
         return f"{self.name!r} [{sizes}]"
@@ -148,7 +153,7 @@ def problem_of_ports(runner: Runner) -> str | None:
         return f"input {taken.name!r} is a {taken.dtype}; accepted: {', '.join(_DTYPES)}"
     if len(taken.shape) != 4:
         return f"input {taken} has {len(taken.shape)} dimensions; accepted: 4, a batch of images"
-    if len(given.shape) != 2:
+    if given.shape and len(given.shape) != 2:  # no shape: it does not say, running it does
         return f"output {given} has {len(given.shape)} dimensions; accepted: 2, (batch, classes)"
     return None
 

@@ -24,14 +24,21 @@ SPEED_GATES = ("p50", "p99", "memory")
 
 
 def measure_file(
-    model: Path, *, running: Running, precision: str, batch: int, paces: tuple[Pace, ...] = ()
+    model: Path,
+    *,
+    running: Running,
+    precision: str,
+    batch: int,
+    sample: tuple[int, ...] = (),
+    paces: tuple[Pace, ...] = (),
 ) -> Record:
     """Return the measurement of a file on this machine, however busy it is.
 
-    `paces`: of earlier sessions on this device, by which it is seen that others slow it down now.
+    `sample`: the shape of an image, for a file that leaves it free. `paces`: of earlier sessions on
+    this device, by which it is seen that others slow it down now.
     Raises UnreliableError if another profiler is measuring, HwnasError if the backend is unknown.
     """
-    from hwnas.profiling.backends import backend
+    from hwnas.profiling.backends import FileModel, backend
     from hwnas.profiling.driver import profile
     from hwnas.profiling.jobs import Job, Options
     from hwnas.profiling.measure import Plan
@@ -61,7 +68,8 @@ def measure_file(
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
         path = Path(folder) / "profile.jsonl"
         try:
-            profile([job], provide=lambda _arch, _how: model, output=path, options=options)
+            file = FileModel(path=model, sample=sample)
+            profile([job], provide=lambda _arch, _how: file, output=path, options=options)
         except UnreliableError:
             raise
         except HwnasError:

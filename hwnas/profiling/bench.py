@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hwnas.io.atomic import is_full, write_error
-from hwnas.profiling.backends import BuildCall, backend
+from hwnas.profiling.backends import BuildCall, FileModel, backend
 from hwnas.profiling.companions import Companions, Known
 from hwnas.profiling.footprint import Footprints
 from hwnas.profiling.grading import grade
@@ -83,7 +83,10 @@ class Bench:
         if isinstance(made, BuildCall):
             return {"target": made.target, "argument": dict(made.argument)}, None
         if isinstance(made, Path):
-            return {"path": str(made.resolve())}, graph_of(made.read_bytes())
+            made = FileModel(path=made)
+        if isinstance(made, FileModel):
+            known = {"path": str(made.path.resolve()), "sample": list(made.sample)}
+            return known, graph_of(made.path.read_bytes())
         path = self.folder / "model.onnx"
         if self.written[0] is not made:  # providers keep a model for its other settings
             self.written = (b"", None)

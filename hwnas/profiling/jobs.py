@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwnas.errors import HwnasError
-from hwnas.profiling.backends import BuildCall
+from hwnas.profiling.backends import BuildCall, FileModel
 from hwnas.profiling.machine import Preflight
 from hwnas.profiling.measure import Plan
 from hwnas.profiling.paces import Pace
@@ -22,7 +22,7 @@ from hwnas.profiling.records import (
 )
 
 # Makes the model of an architecture: an ONNX file's content or path, or how to build a module.
-Provide = Callable[[ArchJson, Settings], bytes | Path | BuildCall]
+Provide = Callable[[ArchJson, Settings], bytes | Path | FileModel | BuildCall]
 # What that may raise where a model cannot be made.
 BUILD_ERRORS = (
     HwnasError, OSError, ValueError, ArithmeticError, LookupError, MemoryError, RuntimeError

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import psutil
 
 from hwnas.errors import HwnasError
-from hwnas.profiling.backends import BuildCall, Session, backend
+from hwnas.profiling.backends import BuildCall, FileModel, Session, backend
 from hwnas.profiling.backends.base import ModelSource
 from hwnas.profiling.beside import Companion, measure_beside
 from hwnas.profiling.contention import Levels, MemoryProbe
@@ -208,7 +208,8 @@ def main() -> None:
 def _open(request: Request) -> Session:
     source: ModelSource
     if "path" in request["model"]:
-        source = Path(request["model"]["path"])
+        known = request["model"]
+        source = FileModel(path=Path(known["path"]), sample=tuple(known.get("sample", ())))
     else:
         source = BuildCall(**request["model"])
     settings = Settings(**request["settings"])

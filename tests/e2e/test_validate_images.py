@@ -133,6 +133,32 @@ def test_a_file_for_no_images_takes_none(colours, tmp_path):
     assert verdict.gate("accuracy").reason == "not looked at: batch failed"
 
 
+@pytest.mark.usefixtures("own_lock")
+@pytest.mark.parametrize("given", [["batch", 3], None])
+def test_height_and_width_may_be_free(colours, tmp_path, given):
+    model = written(tmp_path, ["batch", "num_channels", "height", "width"], given)
+    running, limits = Running(seconds=0.05), Limits(max_latency_ms=1e5, max_memory_bytes=1e12)
+    flags = replace(COLOURS, size=32)
+    verdict = examine(model, data=colours, flags=flags, running=running, limits=limits)
+    assert failing(verdict) == {}
+    assert verdict.gate("p50").state == verdict.gate("memory").state == "passed"
+
+
+def test_the_speed_of_a_file_of_no_size_is_not_measured(tmp_path):
+    model = written(tmp_path, ["batch", 3, "height", "width"], ["batch", 3])
+    verdict = examine(model, running=Running())
+    assert (verdict.state, verdict.gate("p50").state) == ("passed", "skipped")
+    assert "does not say its size" in verdict.gate("p50").reason
+    with pytest.raises(UsageError, match="does not say its size"):
+        examine(model, running=Running(), limits=Limits(max_latency_ms=5))
+
+
+def test_an_output_of_no_shape_is_judged_by_running_it(tmp_path):
+    model = written(tmp_path, ["batch", 3, 8, 8], None, weight=np.ones((3, 0), np.float32))
+    found = failing(examine(model, flags=COLOURS))
+    assert "a batch of 1 gives an output of shape [1, 0]" in found["batch"]
+
+
 def test_a_model_without_our_metadata_is_examined_by_flags(exported, images, tmp_path):
     model = onnx.load(exported.model)
     del model.metadata_props[:]

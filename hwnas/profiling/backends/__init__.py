@@ -6,7 +6,7 @@ Heavy packages are imported when a backend is asked for its version or opened, n
 from collections.abc import Mapping
 
 from hwnas.errors import MissingPackageError, unknown_name
-from hwnas.profiling.backends.base import Backend, BuildCall, ModuleModel, Session
+from hwnas.profiling.backends.base import Backend, BuildCall, FileModel, ModuleModel, Session
 from hwnas.profiling.backends.ort import CPU, CUDA, TENSORRT, OnnxRuntime
 from hwnas.profiling.backends.ov import OpenVino
 from hwnas.profiling.backends.pytorch import Torch
@@ -24,7 +24,10 @@ BACKENDS: Mapping[str, Backend] = {
     "torch-compiled": Torch(name="torch-compiled", compiled=True),
 }
 
-__all__ = ["BACKENDS", "Backend", "BuildCall", "ModuleModel", "Session", "available", "backend"]
+__all__ = [
+    "BACKENDS", "Backend", "BuildCall", "FileModel", "ModuleModel", "Session", "available",
+    "backend",
+]  # fmt: skip
 
 
 def backend(name: str) -> Backend:

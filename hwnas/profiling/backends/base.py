@@ -35,7 +35,15 @@ class BuildCall:
     argument: Mapping[str, Any]
 
 
-ModelSource = Path | BuildCall | ModuleModel
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileModel:
+    """An ONNX file, and the shape of one sample where its input leaves more free than the batch."""
+
+    path: Path
+    sample: tuple[int, ...] = ()
+
+
+ModelSource = Path | FileModel | BuildCall | ModuleModel
 
 
 class Session(Protocol):
@@ -77,10 +85,12 @@ class Backend(Protocol):
         """Load a model; raises HwnasError if the runtime cannot run it."""
 
 
-def onnx_path(model: ModelSource, name: str) -> Path:
+def file_model(model: ModelSource, name: str) -> FileModel:
     """Return the file of a model for a backend that opens ONNX files."""
-    if isinstance(model, Path):
+    if isinstance(model, FileModel):
         return model
+    if isinstance(model, Path):
+        return FileModel(path=model)
     raise UsageError(f"backend {name!r} opens ONNX files, not {type(model).__name__}")
 
 
@@ -106,10 +116,17 @@ def check_precision(backend: Backend, settings: Settings) -> None:
         )
 
 
-def concrete_shape(shape: Sequence[int | str | None], batch: int) -> tuple[int, ...]:
-    """Return an input's shape with its free first dimension replaced by the batch size."""
-    first, rest = (shape[0] if shape else None), shape[1:]
-    if not shape or any(not isinstance(size, int) or size < 1 for size in rest):
+def concrete_shape(
+    shape: Sequence[int | str | None], batch: int, sample: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Return an input's shape with its free first dimension replaced by the batch size.
+
+    `sample` gives the sizes of the other dimensions, where these are free.
+    """
+    first, rest = (shape[0] if shape else None), list(shape[1:])
+    if len(sample) == len(rest):
+        rest = [own if _known(own) else size for own, size in zip(rest, sample, strict=True)]
+    if not shape or not all(map(_known, rest)):
         raise HwnasError(f"the model's input has shape {list(shape)}: only the first may be free")
     if isinstance(first, int) and first > 0 and first != batch:
         raise HwnasError(
@@ -117,6 +134,10 @@ def concrete_shape(shape: Sequence[int | str | None], batch: int) -> tuple[int, 
             "export it with a free batch dimension",
         )
     return (batch, *(int(size) for size in rest if size is not None))
+
+
+def _known(size: int | str | None) -> bool:
+    return isinstance(size, int) and size >= 1
 
 
 def fixed_input(shape: tuple[int, ...], dtype: str = "float32") -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """ONNX Runtime: on the CPU, and with the CUDA and TensorRT providers where they are present."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,8 @@ from hwnas.profiling.backends.base import (
     Session,
     check_precision,
     concrete_shape,
+    file_model,
     fixed_input,
-    onnx_path,
 )
 from hwnas.profiling.records import Settings
 
@@ -62,9 +62,9 @@ class OnnxRuntime:
     def open(self, model: ModelSource, *, settings: Settings) -> Session:
         """Load an ONNX file with all graph optimisations."""
         check_precision(self, settings)
-        path = onnx_path(model, self.name)
-        session = open_session(path, provider=self.provider, threads=settings.threads)
-        feeds = feeds_for(session, settings.batch)
+        file = file_model(model, self.name)
+        session = open_session(file.path, provider=self.provider, threads=settings.threads)
+        feeds = feeds_for(session, settings.batch, file.sample)
         opened: Session
         try:
             if self.provider == CPU:
@@ -74,7 +74,7 @@ class OnnxRuntime:
             opened.run()
         except refusals() as error:
             reason = first_line(error)
-            raise HwnasError(f"onnxruntime cannot run {path.name}: {reason}") from error
+            raise HwnasError(f"onnxruntime cannot run {file.path.name}: {reason}") from error
         return opened
 
 
@@ -151,13 +151,18 @@ def open_session(
     return session
 
 
-def feeds_for(session: Any, batch: int) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is untyped
-    """Return the fixed input of a session."""
+def feeds_for(
+    session: Any,  # noqa: ANN401 - onnxruntime is untyped
+    batch: int,
+    sample: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Return the fixed input of a session; `sample` is the shape of what it leaves free."""
     feeds = {}
     for spec in session.get_inputs():
         if spec.type not in _DTYPES:
             raise HwnasError(f"input {spec.name!r} is a {spec.type}: not supported")
-        feeds[spec.name] = fixed_input(concrete_shape(spec.shape, batch), _DTYPES[spec.type])
+        shape = concrete_shape(spec.shape, batch, sample)
+        feeds[spec.name] = fixed_input(shape, _DTYPES[spec.type])
     return feeds
 
 

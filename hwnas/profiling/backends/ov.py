@@ -9,8 +9,8 @@ from hwnas.profiling.backends.base import (
     Session,
     check_precision,
     concrete_shape,
+    file_model,
     fixed_input,
-    onnx_path,
 )
 from hwnas.profiling.records import Settings
 
@@ -45,16 +45,18 @@ class OpenVino:
         import openvino
 
         check_precision(self, settings)
-        path = onnx_path(model, self.name)
+        file = file_model(model, self.name)
         core = openvino.Core()
         try:
-            network = core.read_model(str(path))
-            shapes = {port.any_name: _shape(port, settings.batch) for port in network.inputs}
+            network = core.read_model(str(file.path))
+            shapes = {
+                port.any_name: _shape(port, settings.batch, file.sample) for port in network.inputs
+            }
             network.reshape({name: list(shape) for name, shape in shapes.items()})
             compiled = core.compile_model(network, "CPU", _properties(settings))
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1][:300]
-            raise HwnasError(f"openvino cannot load {path.name}: {reason}") from error
+            raise HwnasError(f"openvino cannot load {file.path.name}: {reason}") from error
         request = compiled.create_infer_request()
         for port in compiled.inputs:
             dtype = port.get_element_type().to_dtype().name
@@ -89,6 +91,10 @@ def _properties(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _shape(port: Any, batch: int) -> tuple[int, ...]:  # noqa: ANN401 - openvino is untyped
+def _shape(
+    port: Any,  # noqa: ANN401 - openvino is untyped
+    batch: int,
+    sample: tuple[int, ...],
+) -> tuple[int, ...]:
     sizes = [size.get_length() if size.is_static else None for size in port.get_partial_shape()]
-    return concrete_shape(sizes, batch)
+    return concrete_shape(sizes, batch, sample)
