@@ -25,10 +25,12 @@ _PARTS = {"train", "val", "valid", "validation", "test"}
 Progress = Callable[[int, int], None]
 
 
-def open_examples(source: str | Path, *, channels: str) -> Examples:
+def open_examples(source: str | Path, *, channels: str, in_order: bool = False) -> Examples:
     """Return the images of a folder of class folders, or the test part of a data set or a run.
 
-    Of data sets known by name those that need no torch are accepted.
+    Of data sets known by name those that need no torch are accepted. `in_order`: the classes are
+    to come in the order of a model's logits, as only their names tell; raises UsageError for
+    folders whose names have two usual orders.
     """
     from hwnas.training.data import BUILTIN, DataSettings
     from hwnas.training.datasets import MemoryImages
@@ -39,6 +41,8 @@ def open_examples(source: str | Path, *, channels: str) -> Examples:
         return _test_part(folder / _RECIPE)
     if folder.is_dir():
         classes, part = labelled_folder(folder, channels=CHANNELS[channels])
+        if in_order:
+            _check_order(name, classes)
         return Examples(name=name, classes=classes, images=part.images, labels=part.labels)
     if name not in BUILTIN:
         if isinstance(source, Path) or "/" in name or "." in name:
@@ -50,6 +54,20 @@ def open_examples(source: str | Path, *, channels: str) -> Examples:
     pixels, labels = known.read(DataSettings(name=name), None).test
     images = MemoryImages(pixels=pixels)
     return Examples(name=f"{name}, test part", classes=known.classes, images=images, labels=labels)
+
+
+def _check_order(name: str, classes: Sequence[str]) -> None:
+    """Raise UsageError where sorting plainly gives another order than sorting as people do.
+
+    torchvision and Keras do the one, timm the other: a guess could count right answers as wrong.
+    """
+    for ours, plain in zip(classes, sorted(classes), strict=True):
+        if ours != plain:
+            raise UsageError(
+                f"{name}: two orders of the class folders are usual, {ours!r} before {plain!r} and "
+                "the reverse, and nobody says which is that of the logits",
+                "name the classes in the order of the logits, one a line: --classes FILE",
+            )
 
 
 def _test_part(recipe: Path) -> Examples:

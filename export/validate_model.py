@@ -280,12 +280,13 @@ def _other_feedings(sound: _Sound, feeding: Feeding) -> list[tuple[str, Feeding]
 
 def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Asked) -> None:
     assert asked.data is not None
-    examples = asked.data
-    if not isinstance(examples, Examples):
-        examples = open_examples(examples, channels=feeding.preprocessing.channels)
     if sound.metadata is not None and asked.classes is not None:
         raise UsageError("the file carries its classes", "leave --classes out")
     classes = sound.metadata.classes if sound.metadata is not None else asked.classes
+    examples = asked.data
+    if not isinstance(examples, Examples):
+        channels = feeding.preprocessing.channels
+        examples = open_examples(examples, channels=channels, in_order=classes is None)
     gate, numbers = matching(
         examples,
         classes or examples.classes,

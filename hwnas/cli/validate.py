@@ -88,7 +88,7 @@ _FOREIGN = options(
     click.option("--classes", "classes_file", metavar="FILE",
                  type=click.Path(exists=True, dir_okay=False, path_type=Path),
                  help="Likewise: names of the classes, one a line. "
-                 "[default: names of the data's folders, sorted]"),
+                 "[default: names of the data's folders, where only one order of them is usual]"),
 )  # fmt: skip
 _REPORTS = options(
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json",

@@ -133,6 +133,18 @@ def test_a_file_for_no_images_takes_none(colours, tmp_path):
     assert verdict.gate("accuracy").reason == "not looked at: batch failed"
 
 
+@pytest.mark.parametrize("names", [("1", "2", "10"), ("a", "B", "c")])
+def test_classes_whose_order_nobody_says_are_asked_for(colours, tmp_path, names):
+    model = written(tmp_path, ["batch", 3, 8, 8], ["batch", 3])
+    for colour, name in zip(("red", "green", "blue"), names, strict=True):
+        (colours / colour).rename(colours / name)
+    with pytest.raises(UsageError, match="two orders of the class folders") as raised:
+        examine(model, data=colours, flags=COLOURS)
+    assert "--classes FILE" in raised.value.hint
+    verdict = examine(model, data=colours, flags=COLOURS, classes=names)
+    assert verdict.figures["accuracy"]["right"] == 6
+
+
 @pytest.mark.usefixtures("own_lock")
 @pytest.mark.parametrize("given", [["batch", 3], None])
 def test_height_and_width_may_be_free(colours, tmp_path, given):
