@@ -24,9 +24,10 @@ from hwnas.export.reference import differences, read_reference
 from hwnas.export.validate_promises import exported_pace
 from hwnas.pipeline import exporting, extracting
 from hwnas.pipeline.config import read_recipe, to_toml
-from hwnas.pipeline.exportable import Judged, open_subject
+from hwnas.pipeline.exportable import Judged, judge, open_subject, squares_of
 from hwnas.pipeline.exporting import Exported, Wish, export
 from hwnas.pipeline.rundir import open_run, space_of
+from hwnas.pipeline.significance import most_lost
 from hwnas.profiling.machine import device
 from hwnas.supernet import load_subnet
 from hwnas.testing.runs import imported_run, small_run
@@ -202,6 +203,21 @@ def test_what_was_measured_is_of_the_recommended_file(
     found = export(subnet, wish=wish, out=tmp_path / "out")
     assert found.manifest.recommended == "model.int8_dynamic.onnx"
     assert found.manifest.measured == {"accuracy": 0.25}
+
+
+def test_what_a_file_may_lose_is_told_by_the_images_that_changed(subnet: Path) -> None:
+    subject = open_subject(subnet)
+
+    def never_9(squares: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(10) == 9, -np.inf, subject.answer(squares))
+
+    heldout = subject.data.heldout
+    squares = squares_of(heldout, np.arange(len(heldout)), subject.preprocessing)
+    was, now = (answer(squares).argmax(1) == heldout.labels for answer in (subject.answer, never_9))
+    found = judge(subject, {"same": subject.answer, "never 9": never_9}, images=100)
+    assert found["same"].most_lost == most_lost(0, 0, pairs=100)
+    lost, gained = int((was & ~now).sum()), int((now & ~was).sum())
+    assert found["never 9"].most_lost == most_lost(lost, gained, pairs=100)
 
 
 @pytest.mark.usefixtures("own_lock")
