@@ -20,7 +20,7 @@ def check_replaceable(folder: Path, what: str, files: Callable[[Path], set[Path]
     if Path.cwd().is_relative_to(folder.resolve()):
         raise UsageError(
             f"{folder}: is the folder you are in, which would be replaced by another",
-            f"name one within it: --out {what}",
+            f"go to another, or name one within it: --out {what}",
         )
     there = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     if not there:

@@ -95,7 +95,7 @@ def test_the_folder_somebody_is_in_is_not_taken_away(
     monkeypatch.chdir(tmp_path / "within")
     with pytest.raises(UsageError, match="is the folder you are in") as raised:
         check_replaceable(Path(typed), "artifact", lambda _: set())
-    assert raised.value.hint == "name one within it: --out artifact"
+    assert raised.value.hint == "go to another, or name one within it: --out artifact"
 
 
 def test_files_are_no_folders(tmp_path: Path) -> None:
