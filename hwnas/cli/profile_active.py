@@ -122,17 +122,22 @@ def _described(backend: str, how: "How") -> str:
 
 
 def _count(found: "Active") -> str:
-    failed = f", {len(found.failed)} failed" if found.failed else ""
-    return f"{len(found.measured)} architectures measured{failed}"
+    measured = len(found.measured) + len(found.left_out)
+    return f"{measured} architectures measured{_but(len(found.failed), len(found.left_out))}"
 
 
 def _round_text(now: "Round", batch: int) -> str:
     kind = "by nested cross-validation" if now.confirmed else "estimated"
-    failed = f", {now.failed} failed" if now.failed else ""
+    but = _but(now.failed, now.left_out)
     return (
-        f"{now.rows} architectures{failed}: error {now.mape:.2f} % ({kind}); "
+        f"{now.rows} architectures{but}: error {now.mape:.2f} % ({kind}); "
         f"{batch} more would buy about {now.gain:.2f} points"
     )
+
+
+def _but(failed: int, left_out: int) -> str:
+    exceptions = {"failed": failed, "left out (grade D)": left_out}
+    return "".join(f", {number} {what}" for what, number in exceptions.items() if number)
 
 
 def _document(
@@ -147,5 +152,6 @@ def _document(
         "mape": found.rounds[-1].mape,
         "rows": len(found.measured),
         "failed": len(found.failed),
+        "left_out": len(found.left_out),
         "rounds": [asdict(now) for now in found.rounds],
     }

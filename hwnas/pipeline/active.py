@@ -1,8 +1,9 @@
 """Measuring on this device until its predictor is good enough: `hwnas profile --active`.
 
 One backend with one setting. Everything that the profile holds of that setting counts, whoever
-measured it, and every measurement is on disk at once, so the profile is all the state there is: a
-session that was killed goes on with exactly what it would have measured next.
+measured it, but for what is of grade D, if enough else is there. Every measurement is on disk at
+once, so the profile is all the state there is: a session that was killed goes on with exactly what
+it would have measured next.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from hwnas.errors import UsageError
 from hwnas.pipeline.choose import BATCH, MOST, Active, Round, measure_actively
+from hwnas.pipeline.fronts import UNRELIABLE
 from hwnas.pipeline.measuring import Source, archs_of, plain_module, runnable
 from hwnas.pipeline.profiled import records_of
 from hwnas.profiling.driver import (
@@ -22,7 +24,7 @@ from hwnas.profiling.driver import (
 from hwnas.profiling.graphs import Graphs, changed_models
 from hwnas.profiling.jobs import Job, Options, Progress
 from hwnas.profiling.machine import device
-from hwnas.profiling.records import Settings
+from hwnas.profiling.records import Record, Settings
 from hwnas.profiling.sampling import arch_document, middle_first
 from hwnas.spaces import Arch, Space
 
@@ -69,11 +71,13 @@ def profile_actively(
             most=aim.most,
             batch=aim.batch,
             known=bench.known(),
+            unreliable=bench.unreliable,
             among=archs_of(source, space) if source.archs else None,
             seed=aim.seed,
             watch=watch,
         )
-    check_failures(len(found.failed), len(found.measured) + len(found.failed), output)
+    tried = len(found.measured) + len(found.left_out) + len(found.failed)
+    check_failures(len(found.failed), tried, output)
     return found
 
 
@@ -121,12 +125,22 @@ class _Bench:
             graphs=graphs, output=self.output, options=options, progress=self.progress,
         )  # fmt: skip
 
+    def unreliable(self) -> set[Arch]:
+        """Return of which architectures the profile holds no reliable latency."""
+        return {arch for arch, record in self._records() if record.grade == UNRELIABLE}
+
     def _there(self) -> dict[Arch, float | None]:
-        profile = known_profile(self.output, device().fingerprint)
-        if profile is None:
-            return {}
         return {
             arch: None if record.latency is None else record.latency.median_ms
+            for arch, record in self._records()
+        }
+
+    def _records(self) -> list[tuple[Arch, Record]]:
+        profile = known_profile(self.output, device().fingerprint)
+        if profile is None:
+            return []
+        return [
+            (arch, record)
             for arch, record in records_of(profile, self.space, origin=str(self.output))
             if record.backend == self.backend and record.settings == self.settings
-        }
+        ]

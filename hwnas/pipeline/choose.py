@@ -58,15 +58,16 @@ def few(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """What is known after a round: rows measured, and the predictor's error in percent.
+    """What is known after a round: rows that count, and the predictor's error in percent.
 
-    `confirmed`: the error is that of a nested cross-validation, not of the fit's own left-out
-    rows. `gain`: by how many percentage points another batch would lower it, by the law that the
-    rounds so far follow.
+    `left_out`: how many were measured too unreliably to count. `confirmed`: the error is that of a
+    nested cross-validation, not of the fit's own left-out rows. `gain`: by how many percentage
+    points another batch would lower it, by the law that the rounds so far follow.
     """
 
     rows: int
     failed: int
+    left_out: int
     mape: float
     confirmed: bool
     gain: float
@@ -74,10 +75,14 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Active:
-    """Everything measured, the predictor fitted on it, and how the error went down."""
+    """Everything measured, the predictor fitted on it, and how the error went down.
+
+    `left_out`: what was measured too unreliably to count, and is not in `measured`.
+    """
 
     measured: Mapping[Arch, float]
     failed: tuple[Arch, ...]
+    left_out: tuple[Arch, ...]
     predictor: Predictor
     rounds: tuple[Round, ...]
     reached: bool
@@ -91,6 +96,7 @@ def measure_actively(
     most: int = MOST,
     batch: int = BATCH,
     known: Mapping[Arch, float | None] | None = None,
+    unreliable: Callable[[], Collection[Arch]] = tuple,
     among: Sequence[Arch] | None = None,
     seed: int = 0,
     watch: Callable[[Round], None] | None = None,
@@ -99,10 +105,11 @@ def measure_actively(
 
     `measure` measures architectures and returns all that is known then, in order: a value, None
     where it failed; what was known before may be told anew. `known` is what there is already.
-    Rounds end at 20, 30, 40, ... architectures, and a round depends on what was known when it began
-    alone: a session that was interrupted anywhere goes on with exactly what it would have measured
-    next. It stops after `most` architectures at the latest. `among`: measure none but these; the
-    first ones should be a sample of them all.
+    `unreliable` tells of which of it the values are poor: they do not count where enough others
+    are there. Rounds end at 20, 30, 40, ... architectures, and a round depends on what was known
+    when it began alone: a session that was interrupted anywhere goes on with exactly what it would
+    have measured next. It stops after `most` architectures at the latest. `among`: measure none but
+    these; the first ones should be a sample of them all.
     """
     if not wanted_mape > 0.0 or batch < 1 or most < LEAST_ROWS:
         raise UsageError(
@@ -110,8 +117,9 @@ def measure_actively(
             f"above 0 %, batches from 1, at least {LEAST_ROWS} architectures"
         )
     session = _Session(
-        space=space, measure=measure, tried=dict(known or {}), among=among, seed=seed
-    )
+        space=space, measure=measure, unreliable=unreliable, tried=dict(known or {}),
+        poor=frozenset(unreliable()), among=among, seed=seed,
+    )  # fmt: skip
     aim = _Aim(mape=wanted_mape, batch=batch, watch=watch)
     start = session.begin(most)
     while True:
@@ -126,13 +134,7 @@ def measure_actively(
     if end < len(session.tried):  # what is left of an unfinished round, or of a space
         found, at_last = session.judge(len(session.tried), aim)
         reached = reached or at_last
-    return Active(
-        measured=session.measured(len(session.tried)),
-        failed=tuple(arch for arch, value in session.tried.items() if value is None),
-        predictor=found,
-        rounds=tuple(session.rounds),
-        reached=reached,
-    )
+    return session.outcome(found, reached)
 
 
 def candidates(
@@ -165,11 +167,16 @@ class _Aim:
 
 @dataclass(kw_only=True, slots=True)
 class _Session:
-    """What was measured (None: failed) so far, in order; `end` cuts off what came later."""
+    """What was measured (None: failed) so far, in order; `end` cuts off what came later.
+
+    `poor`: those of it that `unreliable` told of.
+    """
 
     space: Space
     measure: Measure
+    unreliable: Callable[[], Collection[Arch]]
     tried: dict[Arch, float | None]
+    poor: frozenset[Arch]
     among: Sequence[Arch] | None
     seed: int
     rounds: list[Round] = field(default_factory=list)
@@ -185,9 +192,19 @@ class _Session:
         return start
 
     def measured(self, end: int) -> dict[Arch, float]:
-        """Return what was measured among the first `end` architectures."""
+        """Return what counts of the first `end` architectures."""
         first = islice(self.tried.items(), end)
-        return {arch: value for arch, value in first if value is not None}
+        measured = {arch: value for arch, value in first if value is not None}
+        reliable = {arch: value for arch, value in measured.items() if arch not in self.poor}
+        return reliable if len(reliable) >= LEAST_ROWS else measured
+
+    def outcome(self, found: Predictor, reached: bool) -> Active:
+        """Return everything that was measured, with the predictor of it."""
+        measured = self.measured(len(self.tried))
+        failed = [arch for arch, value in self.tried.items() if value is None]
+        rest = [arch for arch in self.tried if arch not in measured and arch not in failed]
+        return Active(measured=measured, failed=tuple(failed), left_out=tuple(rest),
+                      predictor=found, rounds=tuple(self.rounds), reached=reached)  # fmt: skip
 
     def take(self, archs: Sequence[Arch], *, until: int) -> bool:
         """Measure those that are new until so many are tried; return whether there was any."""
@@ -198,6 +215,7 @@ class _Session:
             arch: value if value is not None and math.isfinite(value) else None
             for arch, value in self.measure(new).items()
         }
+        self.poor = frozenset(self.unreliable())
         return True
 
     def judge(self, end: int, aim: _Aim) -> tuple[Predictor, bool]:
@@ -219,7 +237,9 @@ class _Session:
         if sure:
             nested = evaluate(genes, costs, values, folds=folds, shares=(), seed=self.seed)
             mape = nested.scores.mape
-        now = Round(rows=rows, failed=end - rows, mape=mape, confirmed=sure, gain=gain)
+        failed = list(islice(self.tried.values(), end)).count(None)
+        now = Round(rows=rows, failed=failed, left_out=end - rows - failed, mape=mape,
+                    confirmed=sure, gain=gain)  # fmt: skip
         self.rounds.append(now)
         if aim.watch is not None:
             aim.watch(now)

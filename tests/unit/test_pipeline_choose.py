@@ -1,15 +1,24 @@
 """Which architectures to measure: spread over old devices' predictions, or where least is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import hwnas
 from hwnas.errors import HwnasError, UsageError
 from hwnas.pipeline.accuracies import spread
+from hwnas.pipeline.active import Aim, profile_actively
 from hwnas.pipeline.choose import candidates, few, measure_actively
+from hwnas.pipeline.measuring import building
 from hwnas.predictors import Prediction
 from hwnas.predictors.features import features
+from hwnas.profiling.jobs import Options
+from hwnas.profiling.machine import device
+from hwnas.profiling.profiles import Profile, best_records, write_profile
+from hwnas.profiling.records import Settings
 from hwnas.spaces import Space
+from hwnas.testing.profiles import made_up_profile
 
 NANO = hwnas.space("nano")
 TABLE = Space("table", genes={f"e{i}": (0, 1, 2) for i in range(3)})
@@ -144,6 +153,49 @@ def test_what_is_told_anew_later_is_what_counts() -> None:
     found = measure_actively(NANO, measure, wanted_mape=1e-3, most=36)
     assert dict(found.measured) == kept
     assert not np.allclose(list(kept.values()), latency(kept))
+
+
+def test_poor_measurements_do_not_count_where_enough_others_are_there() -> None:
+    def poor(archs):
+        return {arch for arch in archs if arch.digest[0] in "01234"}
+
+    def session(known):
+        kept = dict(known)
+
+        def measure(archs):
+            wild = [5.0 if poor([arch]) else 1.0 for arch in archs]
+            kept.update(zip(archs, (latency(archs) * wild).tolist(), strict=True))
+            return dict(kept)
+
+        how = {"wanted_mape": 1e-3, "most": 30, "known": known, "unreliable": lambda: poor(kept)}
+        return kept, measure_actively(NANO, measure, **how)
+
+    kept, found = session({})
+    assert set(found.left_out) == poor(kept)
+    assert set(found.measured) == set(kept) - poor(kept)
+    assert [now.rows + now.left_out for now in found.rounds] == [20, 30]
+    assert found.rounds[-1].left_out == len(poor(kept)) > 0
+    assert found.failed == ()
+    again, _ = session(dict(list(kept.items())[:25]))
+    assert list(again) == list(kept)
+    few = dict(list(kept.items())[:20])
+    found = measure_actively(NANO, keeping(latency), wanted_mape=1e-3, most=20, known=few,
+                             unreliable=lambda: few)  # fmt: skip
+    assert dict(found.measured) == few
+
+
+def test_what_a_profile_holds_counts_by_its_grade(tmp_path) -> None:
+    archs = spread(NANO, 20, seed=0)
+    made = made_up_profile("x", list(zip(archs, latency(archs).tolist(), strict=True)), space=NANO)
+    records = list(made.records.values())
+    graded = [*(replace(record, grade="D") for record in records[:6]), *records[6:]]
+    header = replace(made.header, device=device())
+    write_profile(tmp_path / "p.jsonl", Profile(header=header, records=best_records(graded)))
+    found = profile_actively(NANO, building(), backend="onnxruntime", settings=Settings(),
+                             output=tmp_path / "p.jsonl", aim=Aim(mape=1e-3, most=12),
+                             options=Options(lock_folder=tmp_path))  # fmt: skip
+    assert list(found.left_out) == archs[:6]
+    assert list(found.measured) == archs[6:]
 
 
 def test_rounds_tell_what_is_known_and_what_more_would_buy() -> None:
