@@ -47,7 +47,7 @@ _UNTIL = options(
                  "each setting, until its error is small enough."),
     click.option("--wanted-error", metavar="SHARE",
                  help="The mean error at which --active stops.  [default: 3%]"),
-    click.option("--most", type=click.IntRange(min=10), metavar="N",
+    click.option("--most", type=click.IntRange(min=12), metavar="N",
                  help="Architectures after which --active stops.  [default: 300]"),
 )  # fmt: skip
 

@@ -31,15 +31,16 @@ def chosen_pool(
 ) -> "tuple[Space, Source]":
     """Return the space, and the architectures to choose among (none: the whole space)."""
     from hwnas.pipeline import measuring
-    from hwnas.predictors.predictor import LEAST_ROWS
+    from hwnas.pipeline.fit import LEAST_JUDGED
 
     if few is not None:
         raise UsageError("both --few and --active", "leave one out")
     source = named_source(pack, space, archs)
     if source is not None:
-        if len(source.archs) < LEAST_ROWS:
+        if len(source.archs) < LEAST_JUDGED:
             raise UsageError(
-                f"--active with {len(source.archs)} architectures; a predictor needs {LEAST_ROWS}",
+                f"--active with {len(source.archs)} architectures; accepted: from {LEAST_JUDGED}, "
+                "with fewer a predictor's error cannot be known",
                 "leave --active out to measure all of them",
             )
         return measuring.space_of_source(source), source
@@ -84,11 +85,22 @@ def measure_until(
         + "\n".join(_round_text(now, aim.batch) for now in found.rounds),
     )
     if not found.reached:
-        last = found.rounds[-1]
-        raise GateError(
-            f"the error is {last.mape:.2f} % after {_count(found)}, not the {wanted:g} % asked for",
-            f"the same command with --most {aim.most + 100} goes on, or ask for less",
+        raise _not_reached(found, wanted, aim.most)
+
+
+def _not_reached(found: "Active", wanted: float, most: int) -> GateError:
+    last = found.rounds[-1]
+    error, after = f"{last.mape:.2f} %", f"after {_count(found)}"
+    what = f"the error is {error} {after}, not the {wanted:g} % asked for"
+    if last.mape <= wanted:
+        what = f"the error is estimated as {error} {after}, which are too few to confirm it"
+    if found.used_up:
+        return GateError(
+            what, "nothing is left to measure: name more architectures, or ask for less"
         )
+    tried = len(found.measured) + len(found.left_out) + len(found.failed)
+    hint = f"the same command with --most {max(most, tried) + 100} goes on, or ask for less"
+    return GateError(what, hint)
 
 
 def _share(text: str) -> float:

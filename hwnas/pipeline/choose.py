@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hwnas.errors import HwnasError, UsageError
 from hwnas.pipeline.accuracies import spread
-from hwnas.pipeline.fit import fold_count
+from hwnas.pipeline.fit import LEAST_JUDGED, fold_count
 from hwnas.pipeline.predictors import Codes, SpacePredictor, said_by
 from hwnas.predictors import CurvePoint, Measured, Predictor, evaluate, most_uncertain, stratified
 from hwnas.predictors.columns import FloatArray
@@ -77,7 +77,8 @@ class Round:
 class Active:
     """Everything measured, the predictor fitted on it, and how the error went down.
 
-    `left_out`: what was measured too unreliably to count, and is not in `measured`.
+    `left_out`: what was measured too unreliably to count, and is not in `measured`. `used_up`:
+    nothing was left to measure.
     """
 
     measured: Mapping[Arch, float]
@@ -86,6 +87,7 @@ class Active:
     predictor: Predictor
     rounds: tuple[Round, ...]
     reached: bool
+    used_up: bool
 
 
 def measure_actively(
@@ -111,10 +113,10 @@ def measure_actively(
     have measured next. It stops after `most` architectures at the latest. `among`: measure none but
     these; the first ones should be a sample of them all.
     """
-    if not wanted_mape > 0.0 or batch < 1 or most < LEAST_ROWS:
+    if not wanted_mape > 0.0 or batch < 1 or most < LEAST_JUDGED:
         raise UsageError(
             f"error {wanted_mape:g} %, batches of {batch}, at most {most}; accepted: an error "
-            f"above 0 %, batches from 1, at least {LEAST_ROWS} architectures"
+            f"above 0 %, batches from 1, at least {LEAST_JUDGED} architectures"
         )
     session = _Session(
         space=space, measure=measure, unreliable=unreliable, tried=dict(known or {}),
@@ -185,7 +187,14 @@ class _Session:
     def begin(self, most: int) -> int:
         """Measure what every session begins with; return how many architectures that are."""
         there = self.among
-        start = min(FIRST, most, self.space.count() if there is None else len(there))
+        choices = self.space.count() if there is None else len(there)
+        if choices < LEAST_JUDGED:
+            raise UsageError(
+                f"{choices} architectures to choose of; accepted: from {LEAST_JUDGED}, with fewer "
+                "a predictor's error cannot be known",
+                "measure all of them instead",
+            )
+        start = min(FIRST, most, choices)
         if len(self.tried) < start:
             first = spread(self.space, start, seed=self.seed) if there is None else there[:start]
             self.take(first, until=start)
@@ -196,15 +205,19 @@ class _Session:
         first = islice(self.tried.items(), end)
         measured = {arch: value for arch, value in first if value is not None}
         reliable = {arch: value for arch, value in measured.items() if arch not in self.poor}
-        return reliable if len(reliable) >= LEAST_ROWS else measured
+        return reliable if len(reliable) >= LEAST_JUDGED else measured
 
     def outcome(self, found: Predictor, reached: bool) -> Active:
         """Return everything that was measured, with the predictor of it."""
         measured = self.measured(len(self.tried))
         failed = [arch for arch, value in self.tried.items() if value is None]
         rest = [arch for arch in self.tried if arch not in measured and arch not in failed]
+        used_up = len(self.tried) >= self.space.count()
+        if self.among is not None:
+            used_up = all(arch in self.tried for arch in self.among)
         return Active(measured=measured, failed=tuple(failed), left_out=tuple(rest),
-                      predictor=found, rounds=tuple(self.rounds), reached=reached)  # fmt: skip
+                      predictor=found, rounds=tuple(self.rounds), reached=reached,
+                      used_up=used_up)  # fmt: skip
 
     def take(self, archs: Sequence[Arch], *, until: int) -> bool:
         """Measure those that are new until so many are tried; return whether there was any."""

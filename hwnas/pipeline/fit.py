@@ -46,6 +46,7 @@ from hwnas.spaces import Arch, Space
 
 TARGETS = (LATENCY, "throughput_per_s", "peak_mb", "energy_mj")
 MORE = 20  # samples whose worth is told
+LEAST_JUDGED = 12  # rows of which `fold_count` can make folds
 _FOLDS = 5
 
 # Of a device and a measurement: the graphs of the models that were measured, None where unknown.

@@ -179,12 +179,17 @@ def test_active_within_a_pack_records_failures_and_goes_on(run, tmp_path):
     assert set(measured(tmp_path / "p.jsonl")) == {
         arch_digest(arch) for arch in packed(tmp_path / "nano.pack")
     }
+    child = run(*asked, "--most", 300, "--wanted-error", "0.001%", code=4)
+    assert "not the 0.001 % asked for" in child.err
+    assert "hint: nothing is left to measure" in child.err
 
 
 def test_requests_that_make_no_sense(run, old, tmp_path):
     archs = library.space("nasvit").sample(2, np.random.default_rng(0))
     write_profile(tmp_path / "x.jsonl", made_up_profile("x", [(arch, 1.0) for arch in archs]))
     few_of = ("profile", "--few", 5)
+    lines = [json.dumps(arch.to_json()) for arch in spread(NANO, 11, seed=1)]
+    (tmp_path / "few.jsonl").write_text("\n".join(lines))
     for arguments, told in (
         (few_of, "--few needs profiles of other devices"),
         (("profile", "--space", "nano", "--from", old[0]), "--from goes with --few"),
@@ -201,6 +206,7 @@ def test_requests_that_make_no_sense(run, old, tmp_path):
         (("profile", "--few", 10**6, "--from", old[0]), "architectures asked for, nano has"),
         ((*few_of, "--active", "--space", "nano"), "both --few and --active"),
         (("profile", "--active"), "nothing to measure is named"),
+        (("profile", "--active", "--archs", "few.jsonl"), "11 architectures; accepted: from 12"),
         (("profile", "--space", "nano", "--most", 50), "--most goes with --active"),
         ((*ACTIVE, "--wanted-error", "3ms"), "no unit of a share"),
         ((*ACTIVE, "--wanted-error", "0%"), "'0%'; accepted: a share such as 3%"),

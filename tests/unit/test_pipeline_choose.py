@@ -10,6 +10,7 @@ from hwnas.errors import HwnasError, UsageError
 from hwnas.pipeline.accuracies import spread
 from hwnas.pipeline.active import Aim, profile_actively
 from hwnas.pipeline.choose import candidates, few, measure_actively
+from hwnas.pipeline.fit import LEAST_JUDGED, fold_count
 from hwnas.pipeline.measuring import building
 from hwnas.predictors import Prediction
 from hwnas.predictors.features import features
@@ -238,6 +239,19 @@ def test_a_space_that_is_used_up_ends_it() -> None:
 
     found = measure_actively(TABLE, keeping(values), wanted_mape=1e-9, most=100, batch=10)
     assert len(found.measured) == 27
+    assert found.used_up
+
+
+def test_an_error_is_known_of_so_many_architectures_or_more() -> None:
+    assert fold_count(LEAST_JUDGED) > 0 == fold_count(LEAST_JUDGED - 1)
+    pool = spread(NANO, LEAST_JUDGED, seed=4)
+    found = measure_actively(NANO, keeping(latency), wanted_mape=80.0, among=pool)
+    assert found.reached
+    assert found.used_up
+    with pytest.raises(UsageError, match="11 architectures to choose of; accepted: from 12"):
+        measure_actively(NANO, keeping(latency), wanted_mape=80.0, among=pool[1:])
+    with pytest.raises(UsageError, match="at most 11; accepted: .* at least 12 architectures"):
+        measure_actively(NANO, keeping(latency), wanted_mape=80.0, most=11)
 
 
 def test_what_cannot_be_measured_is_explained() -> None:
