@@ -17,6 +17,7 @@ from hwnas.pipeline.fronts import (
     Estimate,
     Front,
     Verified,
+    fingerprints,
     latest_front,
     read_verified,
 )
@@ -42,7 +43,8 @@ def front_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iterat
         return
     fronts = (latest_front(one), latest_front(other))
     names = _latencies(fronts[0])
-    shared = [name for name in names if name in _latencies(fronts[1])]
+    common = [name for name in names if name in _latencies(fronts[1])]
+    shared = [name for name in common if _is_of_one_device(fronts, name)]
     for name in shared:
         settings = [_settings(front, name) for front in fronts]
         if settings[0] != settings[1]:
@@ -51,7 +53,8 @@ def front_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iterat
         yield from _at_equal_cost(fronts, name, remark)
     if not shared:
         if names or _latencies(fronts[1]):
-            remark("the fronts have no latency in common: they are compared by MACs")
+            what = "latency of one device" if common else "latency"
+            remark(f"the fronts have no {what} in common: they are compared by MACs")
         yield from _at_equal_cost(fronts, MACS, remark)
 
 
@@ -126,6 +129,17 @@ def _cost_text(level: float, name: str) -> str:
 def _latencies(front: Front) -> list[str]:
     names = dict.fromkeys(name for choice in front.choices for name in choice.predicted)
     return [name for name in names if name.partition(":")[0] == "latency"]
+
+
+def _is_of_one_device(fronts: tuple[Front, Front], name: str) -> bool:
+    """Return whether a latency is of the same device; by its name in fronts of older versions."""
+    devices, known_by = [], []
+    for front in fronts:
+        known = front.provenance.get("devices", {})
+        devices.append(name.partition(":")[2] or next(iter(known), ""))
+        known_by.append(fingerprints(front).get(devices[-1]))
+    one, other = known_by if all(known_by) else devices
+    return bool(one == other)
 
 
 def _settings(front: Front, name: str) -> set[str]:

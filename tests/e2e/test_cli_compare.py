@@ -77,14 +77,17 @@ def add_profile(
     return profile
 
 
-def add_front(run: Run, *, better: float = 0.0, width: float = 0.01, threads: int = 1) -> None:
+def add_front(
+    run: Run, *, better: float = 0.0, width: float = 0.01, threads: int = 1, slower: float = 1.0,
+    **provenance: object,
+) -> None:  # fmt: skip
     choices = [
         Choice(
             digest=arch.digest,
             genes=dict(arch),
             predicted={
                 "accuracy": around(true_accuracy(arch) + better, width),
-                "latency": around(latency(arch), 0.01),
+                "latency": around(slower * latency(arch), 0.01),
             },
             costs={"macs": float(NANO.cost([arch]).macs[0])},
             settings={"backend": "onnxruntime", "threads": threads},
@@ -94,8 +97,11 @@ def add_front(run: Run, *, better: float = 0.0, width: float = 0.01, threads: in
     answer = Answer(budget="", recommended=0, knee=0, reason="", feasible=len(choices))
     write_front(
         run,
-        Front(space=run.space, options=run.options, choices=tuple(choices), answers=(answer,)),
-    )
+        Front(
+            space=run.space, options=run.options, choices=tuple(choices), answers=(answer,),
+            provenance=provenance,
+        ),
+    )  # fmt: skip
 
 
 def around(value: float, width: float) -> Estimate:
@@ -191,6 +197,33 @@ def test_fronts_are_compared_at_equal_latency(base: Run, tmp_path: Path) -> None
     found = compare_runs(base.folder, threads.folder)
     assert not [c for c in found.changes if c.section == "front"]
     assert any("different settings" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"devices": {"server": []}}, {"devices": {"pi5": []}}, False),
+        ({"devices": {"board": []}}, {"devices": {"board": []}}, True),
+        ({"devices": {"board": []}, "fingerprints": {"board": "1"}}, {"devices": {"b": []}}, False),
+        ({"devices": {"board": []}, "fingerprints": {"board": "1"}},
+         {"devices": {"board": []}, "fingerprints": {"board": "2"}}, False),
+        ({"devices": {"old": []}, "fingerprints": {"old": "1"}},
+         {"devices": {"new": []}, "fingerprints": {"new": "1"}}, True),
+    ],
+)  # fmt: skip
+def test_fronts_of_different_devices_are_not_compared_by_latency(
+    one: dict, other: dict, same: bool, tmp_path: Path
+) -> None:
+    runs = [make_run(tmp_path / name) for name in ("one", "other")]
+    for run, provenance, slower in zip(runs, (one, other), (1.0, 1.8), strict=True):
+        add_front(run, width=0.001, slower=slower, **provenance)
+    found = compare_runs(runs[0].folder, runs[1].folder)
+    fronts = [change for change in found.changes if change.section == "front"]
+    assert fronts
+    assert all(change.name.startswith("latency" if same else "macs") for change in fronts)
+    assert any("no latency of one device" in remark for remark in found.remarks) is not same
+    if not same:
+        assert not any(change.significant for change in fronts)
 
 
 def test_promises_are_counted(base: Run, tmp_path: Path) -> None:
