@@ -20,7 +20,6 @@ from hwnas.predictors import Prediction
 from hwnas.predictors.features import Features
 from hwnas.search import Estimate, Quantity, exact, with_settings
 from hwnas.search.arrays import Codes, Floats
-from hwnas.search.budgets import OF_DEVICES
 from hwnas.search.problem import LEVEL, LastFeatures
 from hwnas.spaces import Space
 
@@ -29,6 +28,7 @@ TARGETS = {"latency": LATENCY, "throughput": "throughput_per_s", "memory": "peak
            "energy": "energy_mj"}  # fmt: skip
 COSTS = ("macs", "params", "size")  # known exactly
 _PER_UNIT = {"memory": 2.0**20}  # base units in what profiles record
+_FASTEST = 0.01  # of the predicted latency: the low end of a poor predictor can be zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,8 @@ def _of(
         said = _said(predictor, found if rows is None else _rows(found, rows))
         if derived:
             per_s = 1e3 * way.settings.batch * way.settings.workers
-            return Estimate(per_s / said.mean, per_s / said.high, per_s / said.low)
+            low = np.maximum(said.low, _FASTEST * said.mean)
+            return Estimate(per_s / said.mean, per_s / said.high, per_s / low)
         return Estimate(*(part * _PER_UNIT.get(name, 1.0) for part in said))
 
     return of
@@ -186,14 +187,10 @@ def _rows(found: Features, rows: NDArray[np.bool_]) -> Features:
     )
 
 
-def targets_of(wanted: Sequence[str], known: Sequence[Deployment]) -> tuple[str, ...]:
+def targets_of(wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the targets that predictors must have for quantities of devices.
 
     Throughput follows from latency where nobody measured it.
     """
-    measured = {target for deployment in known for target in deployment.predictors}
-    return tuple(
-        LATENCY if name == "throughput" and TARGETS[name] not in measured else TARGETS[name]
-        for name in OF_DEVICES
-        if name in wanted
-    )
+    names = ("latency" if name == "throughput" else name for name in wanted)
+    return tuple(dict.fromkeys(TARGETS[name] for name in names))

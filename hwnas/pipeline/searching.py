@@ -244,12 +244,9 @@ def _field(run: Run, request: Request) -> tuple[Field, tuple[tuple[Budget, ...],
         if devices and (name == "latency" or name in _named(request, every))
     )
     ways = {
-        device: ways_to_run(
-            known, device, request.settings,
-            targets=targets_of(wanted, [d for d in known if d.device == device]),
-        )
+        device: ways_to_run(known, device, request.settings, targets=targets_of(wanted))
         for device in devices
-    }  # fmt: skip
+    }
     field = Field(base=space_of(run), accuracy=accuracy, devices=ways, wanted=wanted)
     return field, _with_devices(request.budgets, names)
 

@@ -1,12 +1,15 @@
 """The ways to run subnets that predictors were fitted for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
+import hwnas
 from hwnas.errors import UsageError
 from hwnas.pipeline.deployments import deployments, device_of, parse_settings, ways_to_run
 from hwnas.pipeline.predictors import described
+from hwnas.pipeline.quantities import Field, targets_of
 from hwnas.profiling.records import Settings
 
 
@@ -18,9 +21,9 @@ class Fitted:
     target: str = "latency_ms"
 
 
-def fitted(**settings):
+def fitted(*, target="latency_ms", **settings):
     about = {"device": "pi", "fingerprint": "f", "backend": "onnxruntime"}
-    return Fitted({**about, **described(Settings(**settings))})
+    return Fitted({**about, **described(Settings(**settings))}, target)
 
 
 def without_pages(predictor):
@@ -74,3 +77,42 @@ def test_devices_whose_names_are_written_alike_are_told_apart():
     for device in (*(one.device for one in found), "Board"):
         named = device_of(found, device, this="", run=None)
         assert named.lower() == device.lower()
+
+
+def test_a_way_whose_throughput_was_not_measured_counts_by_its_latency():
+    ways = known(fitted(), fitted(workers=2), fitted(workers=2, target="throughput_per_s"))
+    targets = targets_of(("latency", "throughput"))
+    (plain,) = ways_to_run(ways, "pi", None, targets=targets)
+    assert plain.settings == Settings()
+    assert len(ways_to_run(ways, "pi", {}, targets=targets)) == 2
+
+
+class Says:
+    """A predictor that says the same of every row."""
+
+    def __init__(self, mean, low, high):
+        self.said = (mean, low, high)
+
+    def balanced(self, found, *, level):
+        return tuple(np.full(len(found.genes), value) for value in self.said)
+
+
+def field_of(*latencies):
+    ways = tuple(
+        replace(way, predictors={"latency_ms": Says(*latency)})
+        for way, latency in zip(
+            known(*(fitted(threads=2**n) for n in range(len(latencies)))), latencies, strict=True
+        )
+    )
+    space = hwnas.space("nano")
+    return Field(base=space, accuracy=Says(0.5, 0.4, 0.6), devices={"pi": ways},
+                 wanted=("latency", "throughput"))  # fmt: skip
+
+
+def test_throughput_is_finite_however_poor_the_prediction_of_latency():
+    field = field_of((2.0, 0.0, 9.0))
+    (throughput,) = [q for q in field.quantities if q.name == "throughput"]
+    mean, low, high = throughput.estimate(field.base.encode([field.base.largest()]))
+    assert mean == [500.0]
+    assert low == pytest.approx([1e3 / 9])
+    assert 500.0 < high[0] < 1e5
