@@ -161,7 +161,10 @@ def _deliveries(
     from hwnas.search.problem import shown
 
     bounds = {constraint.quantity: constraint for constraint in asked.constraints}
-    names = [name for name in entries[0].predicted if name in entries[0].measured]
+    known = {name for entry in entries for name in entry.measured}
+    if all(entry.grade is None for entry in entries):  # what was to be measured has failed
+        known |= {name for name in bounds if name.partition(":")[2] in ("", entries[0].device)}
+    names = [name for name in entries[0].predicted if name in known]
     names += [name for name in bounds if name in entries[0].measured and name not in names]
     rows = []
     for entry in entries:

@@ -18,7 +18,7 @@ from hwnas.pipeline.rundir import Run, open_run
 from hwnas.profiling.jobs import Progress
 from hwnas.profiling.machine import device
 from hwnas.profiling.profiles import ProfileWriter, read_profile
-from hwnas.profiling.records import Header, Settings
+from hwnas.profiling.records import Failure, Header, Settings
 from hwnas.profiling.sampling import space_of
 from hwnas.search.api import ENGINES
 from hwnas.search.evolution import Nsga2
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.slow
 class Bench:
     """Stands in for the profiler: answers with latencies of its own, in the order asked."""
 
-    def __init__(self, latencies: Sequence[float], *, grade="A", stop_after: int = 10**9) -> None:
+    def __init__(
+        self, latencies: Sequence[float | None], *, grade="A", stop_after: int = 10**9
+    ) -> None:
         self.left, self.grade, self.stop_after = list(latencies), grade, stop_after
         self.measured: list[str] = []
 
@@ -54,8 +56,12 @@ class Bench:
     def _record(self, job):
         space = space_of(job.arch)
         arch = space.arch_from_json({k: v for k, v in job.arch.items() if k != "options"})
-        made = made_up_profile("x", [(arch, self.left.pop(0))], settings=job.settings)
+        latency = self.left.pop(0)
+        made = made_up_profile("x", [(arch, latency or 1.0)], settings=job.settings)
         (record,) = made.records.values()
+        if latency is None:
+            failure = Failure(kind="timeout", reason="no answer")
+            return replace(record, arch=dict(job.arch), latency=None, grade=None, failure=failure)
         return replace(record, arch=dict(job.arch), grade=self.grade)
 
 
@@ -128,6 +134,20 @@ def test_the_best_as_measured_is_recommended(run: Run, worth, monkeypatch, capsy
         assert f"/ {line} / 1ms" in row
     assert [entry.met for entry in read_verified(run)] == [True, False, True]
     assert "the predictor is wrong here" not in out
+
+
+@pytest.mark.parametrize("latencies", [(None, 0.95), (None, None, None)], ids=["first", "all"])
+def test_what_failed_is_told_beside_what_was_measured(
+    latencies, run: Run, worth, monkeypatch, capsys
+) -> None:
+    worth += [0.99] * len(latencies)
+    count = 2 if latencies[1] else 1
+    searched(monkeypatch, Bench(latencies), run, "--latency", "1ms", "--verify", count)
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[lines.index("predicted / measured / budget") + 1 :]
+    assert table[0].split() == ["subnet", "accuracy", "latency", "grade", "kept"]
+    for latency, row in zip(latencies, table[1:], strict=False):
+        assert f"/ {'failed' if latency is None else '950us'} / 1ms" in row
 
 
 def test_a_refuted_predictor_is_told_of(run: Run, worth, monkeypatch, capsys) -> None:
