@@ -225,7 +225,7 @@ def _check_answered(found: "Found", verification: "Verification | None") -> None
         if verification is not None and verification.obstacle is not None:
             raise verification.obstacle
         mine = [entry for entry in entries if entry.budget == answer.budget]
-        if all(entry.grade == UNRELIABLE for entry in mine):
+        if mine and all(entry.grade == UNRELIABLE for entry in mine):
             raise UnreliableError(
                 f"{answer.budget}: this machine was too busy to tell what keeps it",
                 "stop other work and search again",

@@ -59,6 +59,8 @@ def answer_of(
 ) -> Answer:
     """Return the answer to constraints; its indices are places in `kept`."""
     rows = pool.front(constraints)
+    if not len(rows):  # by a rounding error: what was found kept them
+        return no_answer(label, constraints, "what was found only just misses the budget")
     at = [int(place) for place in np.searchsorted(kept, rows)]
     bulge = knee(pool.values[rows])
     feasible = int(pool.keeping(constraints)[kept].sum())

@@ -43,8 +43,9 @@ from hwnas.predictors.card import ARRAYS, CARD
 from hwnas.profiling.machine import device as this_device
 from hwnas.search import Constraint, Objective, Problem, Progress, Reach, reach
 from hwnas.search.api import ENGINES, engine_named, explored
-from hwnas.search.budgets import OF_DEVICES, Budget, joint_confidence, label
-from hwnas.search.engine import Outcome
+from hwnas.search.budgets import MORE_IS_BETTER, OF_DEVICES, Budget, joint_confidence, label
+from hwnas.search.engine import Engine, Outcome
+from hwnas.search.evolution import Paper
 from hwnas.search.reachable import check_reachable
 
 STATE = "state"
@@ -57,8 +58,8 @@ class Request:
 
     `budgets`: sets of budgets that hold together; each gets an answer. None at all: the whole
     front. `device`: for budgets that name none. `settings`: what the ways to run on a device must
-    have, None for the plainest. `minimise`: beside maximising the accuracy; by default the latency
-    of every device.
+    have, None for the plainest. `minimise`: what is traded for accuracy; by default the latency of
+    every device. Throughput is maximised.
     """
 
     budgets: tuple[tuple[Budget, ...], ...] = ((),)
@@ -219,11 +220,17 @@ def _outcomes(prepared: Prepared, watch: Watch | None) -> tuple[Prepared, list[O
 def _explored(prepared: Prepared, asked: Asked, watch: Watch | None) -> Outcome:
     return explored(
         prepared.problem(asked.constraints),
-        engine_named(prepared.request.engine),
+        _engine(prepared.request),
         seed=prepared.request.seed,
         report=_report(watch, asked.label),
         checkpoint=_checkpoint(prepared, asked.constraints),
     )
+
+
+def _engine(request: Request) -> Engine:
+    engine = engine_named(request.engine)
+    # The first objective is the accuracy, whose range is not what is cut into bins.
+    return replace(engine, cost=1) if isinstance(engine, Paper) else engine
 
 
 def search_run(run: Run, request: Request, *, watch: Watch | None = None) -> Found:
@@ -311,14 +318,24 @@ def _objectives(
         names = list(dict.fromkeys(budget.name for together in budgets for budget in together))
     if not names:
         raise nothing_fitted(run)
-    minimised = tuple(Objective(quantity=name) for name in dict.fromkeys(names))
-    return (Objective(quantity=ACCURACY, maximise=True), *minimised)
+    traded = tuple(
+        Objective(quantity=name, maximise=_more_is_better(name)) for name in dict.fromkeys(names)
+    )
+    return (Objective(quantity=ACCURACY, maximise=True), *traded)
+
+
+def _more_is_better(name: str) -> bool:
+    return name.partition(":")[0] in MORE_IS_BETTER
 
 
 def _largest(field: Field) -> dict[str, float]:
     """Return what the largest architecture has of each quantity, run in its best way."""
     every = field.in_every_way(field.base.encode([field.base.largest()]))
-    return {q.name: float(q.estimate(every).mean.min()) for q in field.quantities}
+    found = {quantity.name: quantity.estimate(every).mean for quantity in field.quantities}
+    return {
+        name: float(values.max() if _more_is_better(name) else values.min())
+        for name, values in found.items()
+    }
 
 
 def _report(watch: Watch | None, name: str) -> Callable[[Progress], None] | None:
@@ -361,7 +378,7 @@ def _provenance(
     weights = supernet_file(run)
     return {
         "engine": request.engine,
-        "engine_settings": repr(engine_named(request.engine)),
+        "engine_settings": repr(_engine(request)),
         "seed": request.seed,
         "confidence": request.confidence,
         "objectives": [("-" if o.maximise else "") + o.quantity for o in objectives],

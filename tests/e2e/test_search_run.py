@@ -211,7 +211,21 @@ def test_other_objectives_and_engines(made: Run, capsys) -> None:
     front = latest_front(made)
     assert front.provenance["objectives"] == ["-accuracy", "params"]
     assert front.provenance["engine"] == "paper"
+    assert "cost=1" in front.provenance["engine_settings"]  # bins of costs, not of accuracies
     assert upper(result["answers"][0]["recommended"]) <= 1.0
+
+
+def test_throughput_is_traded_as_what_there_can_be_more_of(made: Run, capsys) -> None:
+    arguments = ("--minimise", "throughput", "--throughput", "700/s", "--top", 50)
+    (answer,) = found(capsys, made, *arguments)["answers"]
+    assert latest_front(made).provenance["objectives"] == ["-accuracy", "-throughput"]
+    means = [
+        [choice["predicted"][name]["mean"] for name in ("accuracy", "throughput")]
+        for choice in answer["listed"]
+    ]
+    assert len(means) > 5
+    assert means == sorted(means, reverse=True)
+    assert [throughput for _, throughput in means] == sorted(t for _, t in means)
 
 
 def test_the_device_is_this_one_or_the_only_one(made: Run, elsewhere: Run, capsys) -> None:

@@ -7,10 +7,13 @@ import pytest
 
 import hwnas
 from hwnas.errors import UsageError
+from hwnas.pipeline.answers import Pool, answer_of
 from hwnas.pipeline.deployments import deployments, device_of, parse_settings, ways_to_run
 from hwnas.pipeline.predictors import described
 from hwnas.pipeline.quantities import Field, targets_of
+from hwnas.pipeline.searching import _largest
 from hwnas.profiling.records import Settings
+from hwnas.search import Constraint, Estimate
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,17 @@ def test_throughput_is_finite_however_poor_the_prediction_of_latency():
     assert mean == [500.0]
     assert low == pytest.approx([1e3 / 9])
     assert 500.0 < high[0] < 1e5
+
+
+def test_shares_are_of_the_largest_subnet_in_its_best_way():
+    largest = _largest(field_of((4.0, 3.0, 5.0), (2.0, 1.0, 3.0), (3.0, 2.0, 4.0)))
+    assert (largest["latency"], largest["throughput"]) == (2.0, 500.0)
+
+
+def test_nothing_is_answered_where_a_rounding_error_leaves_nothing():
+    one = np.ones(1)
+    pool = Pool(codes=np.zeros((1, 3), np.int64), values=np.ones((1, 2)),
+                estimates={"latency": Estimate(one, one, one)})  # fmt: skip
+    bound = (Constraint(quantity="latency", most=0.999999999),)
+    answer = answer_of(pool, "latency 1ms", bound, np.zeros(1, np.int64), 0.95)
+    assert (answer.recommended, answer.listed) == (None, ())
