@@ -10,7 +10,7 @@ import numpy as np
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import parse_json
 from hwnas.profiling.records import ArchJson
-from hwnas.spaces import SPACES, Arch, Space
+from hwnas.spaces import SPACES, Arch, Space, bounded
 from hwnas.spaces import space as declared
 from hwnas.spaces.arch import genes_of
 from hwnas.spaces.space import Codes
@@ -53,7 +53,7 @@ def _between(space: Space, ends: list[Arch], n: int, rng: np.random.Generator) -
     pool = space.encode(ends)
     known = len(pool)
     while len(pool) < n + known:  # small spaces give the same ones again and again
-        drawn = space.sample_codes(_CANDIDATES * n, rng, macs=(low, high))
+        drawn = bounded.candidates(space, _CANDIDATES * n, rng, {"macs": (low, high)})
         pool = _distinct(np.concatenate([pool, drawn, _anything(space, n, rng)]))
     candidates = rng.permutation(pool[known:])
     strata = np.clip(np.searchsorted(edges, space.cost(candidates).macs) - 1, 0, n - 1)

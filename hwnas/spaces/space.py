@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.errors import HwnasError, UsageError, unknown_name
+from hwnas.spaces import bounded, sampling
 from hwnas.spaces import costs as cost_tables
-from hwnas.spaces import sampling
 from hwnas.spaces.arch import Arch, Value, genes_of
 from hwnas.spaces.blocks import Block, Network, Placed
 
@@ -222,8 +222,9 @@ class Space:
     ) -> list[Arch]:
         """Return `n` random architectures, optionally with costs in (low, high).
 
-        Without bounds every gene is uniform on its own. With a bound the costs are spread
-        evenly over the part of the range that can be reached. Architectures may repeat.
+        Without bounds every gene is uniform on its own. With bounds the costs of one call (MACs
+        if both are bounded) are spread evenly over the part of the range that can be reached.
+        Architectures may repeat.
         """
         return self.decode(self.sample_codes(n, rng, macs=macs, params=params))
 
@@ -245,7 +246,7 @@ class Space:
         }
         if not bounds:
             return self.canonical(sampling.uniform(self, n, rng))
-        return sampling.within(self, n, rng, bounds)
+        return bounded.within(self, n, rng, bounds)
 
     # -- networks and costs -----------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.profiling.records import arch_digest
 from hwnas.profiling.sampling import arch_document, covering, space_of
 from hwnas.profiling.summaries import groups
+from hwnas.spaces import space as declared
 
 FOLDER = Path(__file__).resolve().parents[2] / "profiles"
 TABLE = re.compile(r"(<!-- contents -->\n(?:\|.*\n){2})((?:\|.*\n)*)(<!-- end -->)")
@@ -80,6 +81,16 @@ def test_a_device_has_everything() -> None:
         kinds for kinds in held if kinds >= REQUIRED and "openvino" in {kind[1] for kind in kinds}
     ]
     assert complete or not held
+
+
+def test_the_commands_of_the_readme_give_the_same_architectures() -> None:
+    """A profile of another device would have nothing in common with them otherwise."""
+    for path in files():
+        held = defaultdict(set)
+        for record in read_profile(path).records.values():
+            held[record.arch["space"]].add(arch_digest(record.arch))
+        for name, digests in held.items():
+            assert digests == {arch.digest for arch in covering(declared(name), len(digests))}
 
 
 def test_the_readme_lists_what_is_there() -> None:
