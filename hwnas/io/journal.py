@@ -30,12 +30,17 @@ class Journal:
             raise write_error(error, self.path) from error
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write one record and wait until it is on disk."""
+        """Write one record and wait until it is on disk; all of it or, on an error, nothing."""
+        line = memoryview(canonical_json(record).encode() + b"\n")
         try:
-            line = memoryview(canonical_json(record).encode() + b"\n")
-            while line:
-                line = line[self._file.write(line) :]
-            os.fsync(self._file.fileno())
+            before = os.fstat(self._file.fileno()).st_size
+            try:
+                while line:
+                    line = line[self._file.write(line) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._file.truncate(before)
+                raise
         except OSError as error:
             raise write_error(error, self.path) from error
 

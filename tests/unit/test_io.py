@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -77,16 +78,31 @@ def test_tensors_on_a_full_disk_are_explained(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_journal_on_a_full_disk_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_journal_on_a_full_disk_is_explained_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    def refused(_handle: int) -> None:
+    class Full(FileIO):
+        def write(self, line: bytes) -> int:
+            if len(line) < 8:
+                refused()
+            return super().write(line[:5])
+
+    def refused(_handle: int = 0) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with Journal(tmp_path / "events.jsonl") as journal:
-        monkeypatch.setattr("os.fsync", refused)
-        with pytest.raises(HwnasError, match="no space left to write .*events.jsonl"):
-            journal.append({"a": 1})
+    path = tmp_path / "events.jsonl"
+    with Journal(path) as journal, Full(path, "ab") as full:
+        journal.append({"a": 1})
+        with monkeypatch.context() as context:
+            if call == "write":
+                context.setattr(journal, "_file", full)
+            else:
+                context.setattr("os.fsync", refused)
+            with pytest.raises(HwnasError, match="no space left to write .*events.jsonl"):
+                journal.append({"a": 2})
+        journal.append({"a": 3})
+    assert read_journal(path) == [{"a": 1}, {"a": 3}]
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
