@@ -4,6 +4,7 @@ Values are told by what a parameter is called in the help: RUN is a run folder e
 heavy is imported; whatever goes wrong, the answer is that there is nothing to complete.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from copy import copy
 from pathlib import Path
@@ -47,7 +48,7 @@ def complete(group: click.Group, instruction: str) -> int:
     asked = Completing(name=PROGRAM, params=group.params, context_settings=group.context_settings)
     try:
         return shell_complete(asked, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
-    except HwnasError:  # an unknown verb, or one whose packages are missing
+    except (HwnasError, OSError):  # an unknown verb, or one whose packages are missing
         return EXIT_OK
 
 
@@ -105,7 +106,8 @@ def runs(incomplete: str) -> Items:
     from hwnas.pipeline.rundir import RUN_FILE
 
     candidates = [*_paths(incomplete), *(_paths("runs/") if not incomplete else [])]
-    there = [path for path in candidates if (Path(path) / RUN_FILE).is_file()]
+    # Unlike Path.is_file before Python 3.14, this is False for what may not be read.
+    there = [path for path in candidates if os.path.isfile(Path(path) / RUN_FILE)]
     return _beginning(there, incomplete) or [CompletionItem(incomplete, type="dir")]
 
 

@@ -1,5 +1,6 @@
 """Completion in shells: what is offered, what a real bash makes of it, and what it loads."""
 
+import errno
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import click
 import pytest
@@ -80,6 +82,22 @@ def test_run_folders_are_offered(offered: Offered, folder: Path) -> None:
     assert offered("hwnas fit --run ") == plain("here", "runs/a", "runs/b")
     assert offered("hwnas compare runs/a runs/") == plain("runs/a", "runs/b")
     assert offered("hwnas compare he") == plain("here")
+
+
+def test_folders_that_may_not_be_read_are_no_runs(
+    offered: Offered, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: os.PathLike[str], **options: Any) -> os.stat_result:
+        if "closed" in os.fspath(path).split(os.sep)[:-1]:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, **options)
+
+    stat = os.stat
+    for name in ("closed", "open"):
+        (folder / name).mkdir()
+        (folder / name / "run.json").touch()
+    monkeypatch.setattr(os, "stat", refused)
+    assert offered("hwnas report ") == plain("open")
 
 
 def test_what_is_typed_after_completing_means_the_same(offered: Offered, folder: Path) -> None:
