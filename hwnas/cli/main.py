@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from hwnas.cli.completing import complete
 
         return complete(hwnas, os.environ[COMPLETE_VARIABLE])
+    _open_closed_streams()
     before, warnings.showwarning = warnings.showwarning, _show_warning
     if isinstance(sys.stdout, TextIOWrapper):  # names that its encoding has not, files' for example
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -103,6 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         warnings.showwarning = before
     return code
+
+
+def _open_closed_streams() -> None:
+    """Let output that nobody wants (>&-) go nowhere, before files are given its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - to the end
 
 
 @contextmanager

@@ -223,6 +223,15 @@ def test_a_reader_that_leaves_early_is_no_error(hwnas: Run) -> None:
     assert (child.returncode, child.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str) -> None:
+    line = f'"$0" -m hwnas space list {closed}'
+    child = subprocess.run(
+        ["sh", "-c", line, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (child.returncode, child.stderr) == (0, "")
+
+
 def test_control_c_ends_a_running_command() -> None:
     code = (
         "import sys, time\n"
