@@ -25,7 +25,12 @@ from hwnas.profiling.sampling import read_archs
 from hwnas.spaces import SPACES, Arch, Network, Space, space
 from hwnas.spaces.blocks import Block
 from hwnas.supernet.card import CARD_FILE, read_card
-from hwnas.supernet.subnet import ARCH_FILE, WEIGHTS_FILE, read_arch
+from hwnas.supernet.subnet import (
+    ARCH_FILE,
+    WEIGHTS_FILE,
+    drop_absent_statistics,
+    read_arch,
+)
 from hwnas.training.vision import import_timm
 
 _models = import_timm("models")
@@ -89,6 +94,13 @@ class TimmNetwork(PlainNetwork):
             if num_classes
             else nn.Identity()
         )
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # noqa: ANN401 - as in nn.Module
+        """Load weights, as in torch; those of a subnet that was not calibrated, too."""
+        drop_absent_statistics(self, state_dict)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Return the last map of images x."""
@@ -169,6 +181,7 @@ class Maps(_Getter):  # type: ignore[misc] # timm is untyped
                 for name, value in state_dict.items()
                 if ".".join(name.split(".")[:2]) in kept
             }
+        drop_absent_statistics(self, state_dict)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
 
@@ -286,6 +299,8 @@ def _entrypoint(of: str) -> Callable[..., nn.Module]:
     ) -> nn.Module:
         given = {**(options or {}), "classes": num_classes or None, "channels": in_chans}
         wanted = _resolve(of, arch, {key: v for key, v in given.items() if v is not None})
+        if wanted.folder is not None:
+            _check_options(wanted, options or {})
         if in_chans is not None and in_chans != wanted.space.options["channels"]:
             fitting = {**wanted.space.options, "channels": in_chans}
             wanted = _Wanted(space=space(of, **fitting), arch=wanted.arch, folder=wanted.folder)
@@ -317,6 +332,16 @@ def _entrypoint(of: str) -> Callable[..., nn.Module]:
     create.__name__ = create.__qualname__ = model_name(of)
     create.__doc__ = f"Return a network of the space {of}."
     return create
+
+
+def _check_options(wanted: _Wanted, options: Mapping[str, Any]) -> None:
+    """Raise UsageError where a subnet's space was declared with other options than asked for."""
+    own = wanted.space.options
+    if any(own.get(name) != value for name, value in options.items()):
+        raise UsageError(
+            f"{wanted.folder}: has options {dict(own)}, not {dict(options)}",
+            "leave out options=; num_classes= and in_chans= fit a subnet to other data",
+        )
 
 
 def _own(wanted: _Wanted) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A subnet on disk: `arch.json` and `weights.safetensors`, from which alone it is rebuilt."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def load_subnet(folder: Path | str) -> PlainNetwork:
     if metadata.get("arch") != arch.digest:
         raise FormatError(f"{path}: holds another architecture's weights")
     network = build_network(of.network(arch))
-    _drop_absent_statistics(network, set(arrays))
+    drop_absent_statistics(network, arrays)
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     for name, array in arrays.items():
         if array.shape != expected.get(name, array.shape):
@@ -65,8 +66,13 @@ def read_arch(folder: Path | str) -> tuple[Space, Arch]:
     return of, of.arch_from_json(arch, str(path))
 
 
-def _drop_absent_statistics(network: nn.Module, present: set[str]) -> None:
+def drop_absent_statistics(network: nn.Module, weights: Container[str]) -> None:
+    """Make the norms whose weights have no running statistics normalise by those of each batch."""
     for name, module in network.named_modules():
-        if isinstance(module, BatchNorm) and f"{name}.running_mean" not in present:
+        if (
+            isinstance(module, BatchNorm)
+            and f"{name}.weight" in weights
+            and f"{name}.running_mean" not in weights
+        ):
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False

@@ -10,7 +10,7 @@ import hwnas.timm_models
 from hwnas.errors import UsageError
 from hwnas.nets import build_network
 from hwnas.spaces import SPACES, space
-from hwnas.supernet import Supernet, save_subnet
+from hwnas.supernet import Supernet, load_subnet, save_subnet
 from hwnas.training.vision import import_timm
 
 timm = import_timm("models")
@@ -103,8 +103,6 @@ def test_some_maps_need_only_some_blocks(subnet: Path) -> None:
 
 
 def test_weights_of_a_subnet_by_both_ways(subnet: Path) -> None:
-    from hwnas.supernet import load_subnet
-
     plain = load_subnet(subnet)
     by_folder = timm.create_model("hwnas_nano", arch=str(subnet), pretrained=True).eval()
     by_file = timm.create_model(
@@ -131,6 +129,45 @@ def test_weights_with_another_number_of_classes(subnet: Path) -> None:
     with torch.no_grad():
         assert model(x).shape == (2, 3)
         assert torch.equal(model.forward_features(x), original.forward_features(x))
+
+
+def test_a_subnet_that_was_not_calibrated_uses_the_statistics_of_batches(tmp_path: Path) -> None:
+    of = space("nano", classes=5)
+    arch = of.smallest()
+    save_subnet(Supernet(of).eval().extract(arch), of, arch, tmp_path)
+    plain, weights = load_subnet(tmp_path), tmp_path / "weights.safetensors"
+    x = images(timm.create_model("hwnas_nano", arch=tmp_path))
+    with torch.no_grad():
+        expected = plain(x)
+        for own in ({"pretrained": True}, {"checkpoint_path": weights}):
+            model = timm.create_model("hwnas_nano", arch=tmp_path, **own, num_classes=5).eval()
+            assert torch.equal(model(x), expected)
+            maps = timm.create_model(
+                "hwnas_nano", arch=tmp_path, **own, features_only=True, out_indices=(1,)
+            ).eval()
+            wanted = model.forward_intermediates(x, indices=(1,), intermediates_only=True)
+            assert torch.equal(maps(x)[0], wanted[0])
+        other = timm.create_model("hwnas_nano", arch=tmp_path, pretrained=True, num_classes=3)
+        assert torch.equal(other.eval().forward_features(x), model.forward_features(x))
+
+
+def test_part_of_the_weights_keeps_the_statistics(subnet: Path) -> None:
+    model = timm.create_model("hwnas_nano", arch=subnet, pretrained=True).eval()
+    x = images(model)
+    before = model(x)
+    part = {"blocks.head.classify.bias": model.get_classifier().bias.detach() + 1}
+    model.load_state_dict(part, strict=False)
+    assert torch.allclose(model(x), before + 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"classes": 9}, {"scaling": "none", "classes": 5}])
+def test_other_options_than_those_of_a_subnet_are_refused(subnet: Path, options) -> None:
+    with pytest.raises(UsageError, match=r"has options .*'classes': 5.*, not \{") as caught:
+        timm.create_model("hwnas_nano", arch=subnet, options=options)
+    assert "num_classes=" in caught.value.hint
+    same = {"classes": 5, "scaling": "single"}
+    model = timm.create_model("hwnas_nano", arch=subnet, options=same, num_classes=3)
+    assert model.num_classes == 3
 
 
 def test_genes_and_architectures_are_accepted() -> None:
