@@ -16,8 +16,8 @@ from hwnas.pipeline.fronts import (
     Choice,
     Estimate,
     Front,
-    Verified,
     fingerprints,
+    last_of,
     latest_front,
     read_verified,
 )
@@ -60,7 +60,7 @@ def front_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iterat
 
 def promise_changes(one: Run, other: Run, remark: Callable[[str], None]) -> Iterator[Change]:
     """Yield how many verified subnets kept their budget."""
-    found = [_last(read_verified(run)) for run in (one, other)]
+    found = [last_of(read_verified(run)) for run in (one, other)]
     if not all(found):
         return
     shares = [(sum(entry.met for entry in entries) / len(entries), len(entries))
@@ -152,11 +152,6 @@ def _settings(front: Front, name: str) -> set[str]:
             settings = settings.get(device, settings)
         found.add(canonical_json(settings))
     return found
-
-
-def _last(entries: Sequence[Verified]) -> list[Verified]:
-    """Return the last verification of each subnet, budget and device."""
-    return list({(entry.digest, entry.budget, entry.device): entry for entry in entries}.values())
 
 
 def _front_file(run: Run) -> Path:

@@ -10,13 +10,21 @@ where several devices are searched for at once.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hwnas.errors import FormatError, HwnasError
-from hwnas.io import Journal, Schema, digest, read_journal, read_json, write_json
+from hwnas.io import (
+    Journal,
+    Schema,
+    canonical_json,
+    digest,
+    read_journal,
+    read_json,
+    write_json,
+)
 from hwnas.pipeline.rundir import Run
 from hwnas.spaces import Arch, space
 
@@ -112,6 +120,33 @@ class Verified:
 def arch_of(front: Front, choice: int) -> Arch:
     """Return the architecture of a choice of a front."""
     return space(front.space, **front.options).arch(front.choices[choice].genes)
+
+
+def key_of(one: Choice | Verified) -> tuple[str, str]:
+    """Return what tells a choice from others: the subnet and how it is run."""
+    return (one.digest, canonical_json(dict(one.settings or {})))
+
+
+def last_of(verified: Sequence[Verified]) -> list[Verified]:
+    """Return the last verification of each choice for a budget on a device."""
+    return list({(key_of(entry), entry.budget, entry.device): entry for entry in verified}.values())
+
+
+def alike(front: Front, verified: Sequence[Verified]) -> list[Verified]:
+    """Return what was measured as the choices of a front are: run so, there, with these weights.
+
+    Older fronts do not say on which devices, or with the weights of which step.
+    """
+    ways = {way for _, way in map(key_of, front.choices)}
+    devices = front.provenance.get("devices")
+    step = front.provenance.get("supernet", {}).get("step")
+    return [
+        entry
+        for entry in verified
+        if key_of(entry)[1] in ways
+        and (not devices or entry.device in devices)
+        and step in (None, entry.step)
+    ]
 
 
 def fingerprints(front: Front) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.pipeline.fronts import Choice, Front, Verified
+from hwnas.pipeline.fronts import Choice, Front, Verified, key_of
 from hwnas.pipeline.rundir import Run
 from hwnas.report.blocks import Fact
 from hwnas.report.words import interval, quantity, settings_text, short
@@ -39,9 +39,12 @@ def export_command(run: Run, choice: Choice) -> str:
     return f"hwnas export --run {run.typed} --arch {short(choice.digest)}"
 
 
-def measured_of(verified: Sequence[Verified]) -> dict[str, Mapping[str, float]]:
-    """Return what was measured last of each subnet, by its digest."""
-    return {entry.digest: entry.measured for entry in verified}
+def measured_of(verified: Sequence[Verified]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return what was measured last of each quantity of a choice, by the key of the choice."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for entry in verified:
+        found.setdefault(key_of(entry), {}).update(entry.measured)
+    return found
 
 
 def notes_of(choice: Choice) -> list[str]:
@@ -75,8 +78,10 @@ def picks(
     }
 
 
-def _pick(run: Run, choice: Choice, measured: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    facts = facts_of(choice, measured.get(choice.digest, _NONE))
+def _pick(
+    run: Run, choice: Choice, measured: Mapping[tuple[str, str], Mapping[str, float]]
+) -> dict[str, Any]:
+    facts = facts_of(choice, measured.get(key_of(choice), _NONE))
     return {
         "name": short(choice.digest),
         "facts": [[fact.name, fact.value, fact.beside, fact.measured] for fact in facts],

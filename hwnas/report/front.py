@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hwnas.export.validate_accuracy import wilson
-from hwnas.pipeline.fronts import Answer, Choice, Front, Verified
+from hwnas.pipeline.fronts import Answer, Choice, Front, Verified, key_of, last_of
 from hwnas.pipeline.significance import too_few_hold
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
@@ -68,7 +68,7 @@ def _counted(material: Material, front: Front) -> list[Block]:
         return []
     known = measured_of(material.verified)
     best = max(
-        known.get(choice.digest, {}).get(ACCURACY, choice.predicted[ACCURACY].mean)
+        known.get(key_of(choice), {}).get(ACCURACY, choice.predicted[ACCURACY].mean)
         for choice in _best(front)
     )
     number = material.heldout_images
@@ -94,7 +94,7 @@ def headline(front: Front | None, verified: Sequence[Verified] = ()) -> str:
         return ""
     known = measured_of(verified)
     if is_measured(front, verified):
-        found = [known[choice.digest] for choice in best]
+        found = [known[key_of(choice)] for choice in best]
     else:
         found = [
             {name: said.mean for name, said in choice.predicted.items()} | dict(choice.costs)
@@ -108,7 +108,7 @@ def is_measured(front: Front, verified: Sequence[Verified]) -> bool:
     """Return whether accuracy and latency of all that a front recommends were measured."""
     known, names = measured_of(verified), (ACCURACY, *axes_of(front)[:1])
     return all(
-        name in known.get(choice.digest, {}) for choice in _best(front) for name in names
+        name in known.get(key_of(choice), {}) for choice in _best(front) for name in names
     )  # fmt: skip
 
 
@@ -159,13 +159,13 @@ def front_section(material: Material) -> tuple[Section, list[int]]:
 def _card(material: Material, front: Front, index: int, answers: Sequence[Answer]) -> Card:
     """Return the card of a choice that is recommended for one budget or several."""
     choice = front.choices[index]
-    entries = [entry for entry in material.verified if entry.digest == choice.digest]
-    measured = measured_of(entries).get(choice.digest, {})
+    entries = [entry for entry in material.verified if key_of(entry) == key_of(choice)]
+    measured = measured_of(entries).get(key_of(choice), {})
     words = listed([budget_words(answer.budget, answer.limits) for answer in answers])
     several = "Nothing better was found for the larger budget" if len(answers) > 1 else ""
     sentences = [_sentence(answers[-1].reason), _sentence(several), _proof(entries)]
     mine = {answer.budget for answer in answers}
-    broken = [entry for entry in entries if entry.budget in mine and not entry.met]
+    broken = [entry for entry in last_of(entries) if entry.budget in mine and not entry.met]
     return Card(
         title=f"For {words}" if words else "Without a budget",
         name=short(choice.digest),

@@ -12,7 +12,7 @@ from hwnas.pipeline.accuracies import FILE as ACCURACIES_FILE
 from hwnas.pipeline.evaluations import StoredEvaluation, read_evaluations
 from hwnas.pipeline.explanations import Explained, read_explanations
 from hwnas.pipeline.fronts import FOLDER as SEARCH_FOLDER
-from hwnas.pipeline.fronts import FRONT_FILE, Front, Verified, read_front, read_verified
+from hwnas.pipeline.fronts import FRONT_FILE, Front, Verified, alike, read_front, read_verified
 from hwnas.pipeline.landmarks import Landmark, landmarks_path, read_landmarks
 from hwnas.pipeline.rundir import LATEST_FILE, SUPERNET_FOLDER, Run, latest_step, open_run, space_of
 from hwnas.profiling.profiles import Profile, read_profile
@@ -26,7 +26,10 @@ _EVENTS_FILE, _CONFIG_FILE = "events.jsonl", "config.toml"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Material:
-    """Everything a report is made of; empty where the run has nothing yet."""
+    """Everything a report is made of; empty where the run has nothing yet.
+
+    `verified`: what was measured as the front's choices are meant to be run, not other ways.
+    """
 
     run: Run
     space: Space
@@ -53,14 +56,16 @@ def gather(folder: Path) -> Material:
     """Return what the run in `folder` holds. Raises FormatError for damaged files."""
     run = open_run(folder)
     has_supernet = (run.folder / SUPERNET_FOLDER / LATEST_FILE).is_file()
-    front = run.folder / SEARCH_FOLDER / FRONT_FILE
+    place = run.folder / SEARCH_FOLDER / FRONT_FILE
+    front = read_front(place) if place.is_file() else None
+    verified = read_verified(run)
     return Material(
         run=run,
         space=space_of(run),
         step=latest_step(run) if has_supernet else None,
         recipe=_recipe(run.folder / _CONFIG_FILE),
-        front=read_front(front) if front.is_file() else None,
-        verified=tuple(read_verified(run)),
+        front=front,
+        verified=tuple(verified if front is None else alike(front, verified)),
         landmarks=read_landmarks(landmarks_path(run)),
         evaluations=tuple(read_evaluations(run)),
         events=_events(run.folder / _EVENTS_FILE),

@@ -45,12 +45,12 @@ class Offer:
 
 def offers(view: View) -> list[Offer | None]:
     """Return for each landmark what this run offers within its latency, None for nothing."""
-    seen = {found.digest for found in view.delivered}
+    seen = {found.spot.index for found in view.delivered if found.spot is not None}
     points = [(found.x, Offer(accuracy=found.y, measured=True)) for found in view.delivered]
     points += [
         (spot.x.mean, Offer(accuracy=spot.y.mean, measured=False))
         for spot in view.spots
-        if spot.digest not in seen
+        if spot.index not in seen
     ]
     return [
         max(

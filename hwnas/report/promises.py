@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwnas.pipeline.fronts import Estimate, Verified
+from hwnas.pipeline.fronts import Estimate, Verified, key_of, last_of
 from hwnas.report.blocks import Block, Paragraph, Section, Table, figure
 from hwnas.report.gather import Material
 from hwnas.report.html import Html, element, joined
@@ -14,7 +14,7 @@ from hwnas.report.labels import text_width
 from hwnas.report.plot import Room, drawing, line, mark
 from hwnas.report.scales import Scale, scale_for, tick_labels
 from hwnas.report.view import ACCURACY, limits_of, what
-from hwnas.report.words import DASH, SPACE, digits, percent, plural, quantity, short
+from hwnas.report.words import DASH, SPACE, digits, percent, plural, quantity, settings_text, short
 
 ANCHOR, TITLE = "promises", "Promised and delivered"
 _ROW = 30.0
@@ -28,11 +28,11 @@ def section(material: Material) -> Section:
         return Section(
             anchor=ANCHOR,
             title=TITLE,
-            missing="No subnet has been built and measured yet.",
+            missing="Nothing of the front has been built and measured yet.",
             command=f"hwnas search --run {material.run.typed} --latency 25ms --verify 5",
         )
     blocks: list[Block] = []
-    latest = _latest(material.verified)
+    latest = last_of(material.verified)[-_MOST:]
     for name in _measured_names(latest):
         rows = _subnets(latest, name)
         if rows:
@@ -42,12 +42,6 @@ def section(material: Material) -> Section:
     if material.manifests:
         blocks.append(_artifacts(material))
     return Section(anchor=ANCHOR, title=TITLE, blocks=tuple(blocks))
-
-
-def _latest(verified: Sequence[Verified]) -> list[Verified]:
-    """Return the last verification of each subnet and budget, at most a page of them."""
-    last = {(entry.digest, entry.budget): entry for entry in verified}
-    return list(last.values())[-_MOST:]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,11 +56,11 @@ class Subnet:
 
 
 def _subnets(latest: Sequence[Verified], name: str) -> list[Subnet]:
-    """Return what was measured of a quantity of each subnet, whatever budgets it was tried for."""
-    alike: dict[str, list[Verified]] = {}
+    """Return what was measured of a quantity of each choice, whatever budgets it was tried for."""
+    alike: dict[tuple[str, str], list[Verified]] = {}
     for entry in latest:
         if name in entry.measured and name in entry.predicted:
-            alike.setdefault(entry.digest, []).append(entry)
+            alike.setdefault(key_of(entry), []).append(entry)
     return [
         Subnet(
             digest=digest,
@@ -75,7 +69,7 @@ def _subnets(latest: Sequence[Verified], name: str) -> list[Subnet]:
             limits=() if name == ACCURACY else _limits(entries, name),
             met=all(entry.met for entry in entries),
         )
-        for digest, entries in alike.items()
+        for (digest, _), entries in alike.items()
     ]
 
 
@@ -171,8 +165,11 @@ def _table(rows: Sequence[Verified]) -> Table:
     names = _measured_names(rows)
     header = ["subnet", "budget", "device", *(f"{what(name)}: {_CHANGE}" for name in names)]
     lines = []
+    ways = {way for _, way in map(key_of, rows)}
     for entry in rows:
-        cells = [short(entry.digest), entry.budget or DASH, entry.device]
+        how = settings_text(entry.settings) if len(ways) > 1 else ""
+        where = ", ".join(filter(None, [entry.device, how]))
+        cells = [short(entry.digest), entry.budget or DASH, where]
         for name in names:
             promised = entry.predicted.get(name)
             mean = None if promised is None else promised.mean

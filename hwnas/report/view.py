@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hwnas.errors import UsageError
 from hwnas.io import units
-from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, Verified
+from hwnas.pipeline.fronts import Answer, Choice, Estimate, Front, Verified, key_of
 from hwnas.pipeline.landmarks import Landmark, comparable
 from hwnas.report.baselines import Baseline
 from hwnas.report.gather import Material
@@ -84,7 +84,8 @@ def view_of(material: Material, front: Front, x_name: str, baselines: tuple[Base
         if answer.recommended is not None
     ]
     knees = [answer.knee for answer in front.answers if answer.knee is not None]
-    delivered = _delivered(material.verified, every, x_name)
+    promised = {key_of(choice): spot for choice, spot in zip(front.choices, every, strict=True)}
+    delivered = _delivered(material.verified, promised, x_name)
     kept = {spot.index for _, spot in recommended} | set(knees[:1])
     kept |= {found.spot.index for found in delivered if found.spot is not None}
     spots = thinned(every, kept)
@@ -178,16 +179,15 @@ def _spot(index: int, choice: Choice, x_name: str) -> Spot:
 
 
 def _delivered(
-    verified: Sequence[Verified], spots: Sequence[Spot], x_name: str
+    verified: Sequence[Verified], promised: Mapping[tuple[str, str], Spot], x_name: str
 ) -> tuple[Delivered, ...]:
-    known = {spot.digest: spot for spot in spots}
-    found: dict[str, Delivered] = {}
+    found: dict[tuple[str, str], Delivered] = {}
     for entry in verified:
         if x_name in entry.measured and ACCURACY in entry.measured:
-            found[entry.digest] = Delivered(
+            found[key_of(entry)] = Delivered(
                 digest=entry.digest,
                 x=entry.measured[x_name],
                 y=entry.measured[ACCURACY],
-                spot=known.get(entry.digest),
+                spot=promised.get(key_of(entry)),
             )
     return tuple(found.values())

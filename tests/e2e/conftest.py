@@ -1,6 +1,7 @@
-"""What tests of profiling share: quick options, a lock of their own, a machine that is busy."""
+"""What tests share: of profiling quick options, a lock, a busy machine; of reports a run."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,6 +15,7 @@ from hwnas.profiling.locks import FOLDER_VARIABLE
 from hwnas.profiling.machine import Preflight, Readings
 from hwnas.profiling.measure import Plan
 from hwnas.profiling.records import Conditions, Latency, Record
+from hwnas.testing.finished_runs import made_up_run
 from hwnas.testing.profiles import NANO, QUICK
 
 Run = Callable[..., CompletedProcess[str]]
@@ -88,3 +90,19 @@ def measured(run: Run, tmp_path: Path) -> Path:
     """Return a profile of three `nano` subnets on this machine."""
     run(*NANO, "-n", "3", "-o", "p.jsonl", *QUICK)
     return tmp_path / "p.jsonl"
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run that has everything; tests that change it work on a copy."""
+    folder = tmp_path_factory.mktemp("runs") / "nano-toys"
+    made_up_run(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished run."""
+    folder = tmp_path / "nano-toys"
+    shutil.copytree(finished, folder)
+    return folder

@@ -20,7 +20,6 @@ from hwnas.pipeline.rundir import create_run, open_run
 from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.report import report
 from hwnas.report.words import quantity
-from hwnas.testing.finished_runs import made_up_run
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -73,22 +72,6 @@ class Page(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run that has everything; tests that change it work on a copy."""
-    folder = tmp_path_factory.mktemp("runs") / "nano-toys"
-    made_up_run(folder)
-    return folder
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run."""
-    folder = tmp_path / "nano-toys"
-    shutil.copytree(finished, folder)
-    return folder
 
 
 def page_of(folder: Path, tmp_path: Path) -> tuple[Page, str]:
