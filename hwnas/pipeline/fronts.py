@@ -132,6 +132,24 @@ def last_of(verified: Sequence[Verified]) -> list[Verified]:
     return list({(key_of(entry), entry.budget, entry.device): entry for entry in verified}.values())
 
 
+def device_of(front: Front, name: str) -> str | None:
+    """Return the device of a quantity such as `latency:DEVICE`, None where it is not known."""
+    known = front.provenance.get("devices")
+    devices = list(known) if isinstance(known, Mapping) else []
+    return name.partition(":")[2] or (devices[0] if len(devices) == 1 else None)
+
+
+def ways_of(front: Front, device: str | None) -> list[Mapping[str, Any]]:
+    """Return the ways to run that the choices of a front are for on a device."""
+    found: list[Mapping[str, Any]] = []
+    for choice in front.choices:
+        ways = choice.settings or {}
+        mine = ways[device] if device is not None and device in ways else ways
+        if isinstance(mine, Mapping) and dict(mine) not in found:
+            found.append(dict(mine))
+    return found
+
+
 def alike(front: Front, verified: Sequence[Verified]) -> list[Verified]:
     """Return what was measured as the choices of a front are: run so, there, with these weights.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hwnas.errors import FormatError
 from hwnas.io import Journal, Schema, canonical_json, read_journal
-from hwnas.pipeline.fronts import FOLDER, Front
+from hwnas.pipeline.fronts import FOLDER, Front, device_of, ways_of
 from hwnas.pipeline.rundir import Run
 
 LANDMARKS_SCHEMA = Schema(name="hwnas/landmarks", version=1)
@@ -88,27 +88,14 @@ def comparable(landmark: Landmark, front: Front, name: str) -> bool:
 
     `name`: of the latency, `latency:DEVICE` where there are several devices.
     """
-    known = front.provenance.get("devices")
-    devices = list(known) if isinstance(known, Mapping) else []
-    wanted = name.partition(":")[2] or (devices[0] if len(devices) == 1 else None)
+    wanted = device_of(front, name)
     if landmark.device is None:
         return ":" not in name
     if wanted is not None and landmark.device != wanted:
         return False
     if landmark.settings is None:
         return True
-    return any(dict(landmark.settings) == ways for ways in _ways(front, wanted))
-
-
-def _ways(front: Front, device: str | None) -> list[Mapping[str, Any]]:
-    """Return the ways to run that the choices of a front are for on a device."""
-    found: list[Mapping[str, Any]] = []
-    for choice in front.choices:
-        ways = choice.settings or {}
-        mine = ways[device] if device is not None and device in ways else ways
-        if isinstance(mine, Mapping) and dict(mine) not in found:
-            found.append(dict(mine))
-    return found
+    return any(dict(landmark.settings) == ways for ways in ways_of(front, wanted))
 
 
 def _landmark(line: Mapping[str, Any]) -> Landmark:

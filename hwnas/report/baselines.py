@@ -1,27 +1,25 @@
 """What the search has to beat: uniform scaling and random architectures, by the same predictors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hwnas.errors import HwnasError
-from hwnas.pipeline.fronts import Front
-from hwnas.pipeline.predictors import (
-    LATENCY,
-    SpacePredictor,
-    accuracy_predictor,
-    predictors_of,
-)
+from hwnas.pipeline.deployments import PLAINEST, deployments
+from hwnas.pipeline.fronts import Front, device_of, ways_of
+from hwnas.pipeline.predictors import LATENCY, accuracy_predictor, predictors_of
 from hwnas.pipeline.rundir import Run
+from hwnas.search.arrays import Codes, Floats
 from hwnas.search.evolution import scaled, spread
 from hwnas.spaces import Space
 
 UNIFORM, RANDOM = "uniform scaling", "random search"
 DRAWN = 2000
 _STEPS = 64
-_SAME = ("device", "backend", "threads", "batch", "precision", "workers")
+_MACS = "macs"
+_Cost = Callable[[Codes], Floats]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +42,10 @@ def baselines_for(run: Run, space: Space, front: Front, x_name: str) -> tuple[Ba
         return ()
     try:
         accuracy = accuracy_predictor(run)
-        every = predictors_of(run)
+        cost = _macs(space) if x_name == _MACS else _latency(run, front, x_name)
     except HwnasError:  # another state of the supernet, or none: nothing to compare with
         return ()
-    latency = _latency(every, front, x_name)
-    if latency is None:
+    if cost is None:
         return ()
     rng = np.random.default_rng(0)
     found = []
@@ -57,7 +54,7 @@ def baselines_for(run: Run, space: Space, front: Front, x_name: str) -> tuple[Ba
         (RANDOM, spread(space, DRAWN, rng)),
     ):
         codes = np.unique(drawn, axis=0)
-        points = best_of(latency(codes).mean.tolist(), accuracy(codes).mean.tolist())
+        points = best_of(cost(codes).tolist(), accuracy(codes).mean.tolist())
         found.append(Baseline(name=name, points=points, tried=len(codes)))
     return tuple(found)
 
@@ -71,21 +68,29 @@ def best_of(costs: list[float], accuracies: list[float]) -> tuple[tuple[float, f
     return tuple(found)
 
 
-def _latency(
-    every: Mapping[str, SpacePredictor], front: Front, x_name: str
-) -> SpacePredictor | None:
-    """Return the predictor of the front's latency, None if that is not certain."""
-    device = x_name.partition(":")[2]
-    settings: Mapping[str, Any] = front.choices[0].settings or {}
-    if device and isinstance(settings.get(device), Mapping):
-        settings = settings[device]
-    wanted = {key: str(settings[key]) for key in _SAME if settings.get(key) is not None}
-    if device:
-        wanted["device"] = device
-    fitting = [
-        predictor
-        for predictor in every.values()
-        if predictor.target == LATENCY
-        and all(predictor.about.get(key) == value for key, value in wanted.items())
+def _macs(space: Space) -> _Cost:
+    return lambda codes: np.asarray(space.cost(codes).macs, np.float64)
+
+
+def _latency(run: Run, front: Front, x_name: str) -> _Cost | None:
+    """Return the latency in the fastest of the front's ways to run.
+
+    None if it is not certain what predicts each of them.
+    """
+    device = device_of(front, x_name)
+    known = [
+        (_whole(deployment.described), deployment.predictors[LATENCY])
+        for deployment in deployments(predictors_of(run))
+        if LATENCY in deployment.predictors and device in (None, deployment.device)
     ]
-    return fitting[0] if len(fitting) == 1 else None
+    found = []
+    for way in ways_of(front, device):
+        fitting = [predictor for described, predictor in known if described == _whole(way)]
+        if len(fitting) != 1:
+            return None
+        found.append(fitting[0])
+    return lambda codes: np.min([predictor(codes).mean for predictor in found], axis=0)
+
+
+def _whole(way: Mapping[str, Any]) -> dict[str, str]:
+    return PLAINEST | {key: str(value) for key, value in way.items()}
