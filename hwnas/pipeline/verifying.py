@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwnas.errors import HwnasError, UsageError
-from hwnas.io import canonical_json
 from hwnas.pipeline.accuracies import CONFIG_FILE, Work, measure_archs
 from hwnas.pipeline.contenders import contenders
 from hwnas.pipeline.deployments import Deployment
@@ -24,6 +23,7 @@ from hwnas.pipeline.fronts import (
     Front,
     Verified,
     add_verified,
+    key_of,
     write_front,
 )
 from hwnas.pipeline.predictors import ACCURACY
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hwnas.supernet import Supernet
-
-_Key = tuple[str, str]
 
 MEASURED_FILE = "measured.jsonl"
 _AT_ONCE = 16  # images that a quantised model is calibrated on at a time
@@ -156,8 +154,8 @@ class _Session:
         prepared = self._found.prepared
         here = {prepared.field.label(name, self._device) for name in prepared.field.wanted}
         better = contenders(prepared, asked.constraints, above=max(kept), measured=here)
-        seen = {_key(entry) for entry in tries.entries}
-        left = [choice for choice in better if _key(choice) not in seen]
+        seen = {key_of(entry) for entry in tries.entries}
+        left = [choice for choice in better if key_of(choice) not in seen]
         for start in range(0, len(left), self._effort.count):
             batch = left[start : start + self._effort.count]
             entries = self._entries(batch, asked)
@@ -259,26 +257,24 @@ def _keeps(choice: Choice, values: Mapping[str, float], constraints: Sequence[Co
     return all(c.least <= known[c.quantity] <= c.most for c in constraints)
 
 
-def _key(one: Choice | Verified) -> _Key:
-    """Return what tells a choice from others: the subnet and how it is run."""
-    return (one.digest, canonical_json(dict(one.settings or {})))
-
-
 def _with_ranked(front: Front, number: int, tries: _Tries, obstacle: HwnasError | None) -> Front:
     """Return the front with one answer ranked by what was measured for it."""
     answer = front.answers[number]
     if not tries.entries or not answer.budget:
         return front
-    held = {_key(choice) for choice in front.choices}
-    choices = (*front.choices, *(choice for choice in tries.known if _key(choice) not in held))
-    places = {_key(choice): place for place, choice in enumerate(choices)}
+    held = {key_of(choice) for choice in front.choices}
+    choices = (*front.choices, *(choice for choice in tries.known if key_of(choice) not in held))
+    places = {key_of(choice): place for place, choice in enumerate(choices)}
     answers = list(front.answers)
     answers[number] = _ranked(answer, tries, places, obstacle)
     return replace(front, choices=choices, answers=tuple(answers))
 
 
 def _ranked(
-    answer: Answer, tries: _Tries, places: Mapping[_Key, int], obstacle: HwnasError | None
+    answer: Answer,
+    tries: _Tries,
+    places: Mapping[tuple[str, str], int],
+    obstacle: HwnasError | None,
 ) -> Answer:
     """Return the answer that recommends the most accurate, as measured, that keeps its budget.
 
@@ -301,7 +297,7 @@ def _ranked(
     from_record = f"; {known} of these for accuracies measured earlier" if known else ""
     return replace(
         answer,
-        recommended=places[_key(best)],
+        recommended=places[key_of(best)],
         reason=f"the most accurate as measured of {those}, {rest}{from_record}",
     )
 
