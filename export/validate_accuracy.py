@@ -124,14 +124,14 @@ def wilson(right: int, seen: int) -> tuple[float, float]:
 
 
 def matching(
-    examples: Examples, classes: Sequence[str], *, logits: int | None, allow_missing: bool
+    examples: Examples, classes: Sequence[str], *, logits: int, allow_missing: bool
 ) -> tuple[Gate, NDArray[np.int64] | None]:
     """Return whether the data has the model's classes, and each label's number in the model.
 
     The numbers are None if nothing can be counted: images have classes that the model does not
     know, or it has another number of `logits` than classes.
     """
-    if logits is not None and logits != len(classes):
+    if logits != len(classes):
         reason = f"{examples.name}: {len(classes)} classes for a model with {logits} logits"
         return failed("data", reason, hint="are these the images it was trained for?"), None
     unknown = [name for name in examples.classes if name not in set(classes)]

@@ -1,6 +1,5 @@
 """`validate(path, ...)`: everything that can be found out about a model file without torch."""
 
-import math
 import platform
 import time
 from collections.abc import Sequence
@@ -46,6 +45,8 @@ from hwnas.export.validate_run import Feeding, Flags, Runner, open_runner, probl
 from hwnas.export.validate_speed import (
     SPEED_GATES,
     measure_file,
+    missed,
+    shortfall,
     size_gate,
     speed_figures,
     speed_gates,
@@ -67,7 +68,6 @@ from hwnas.profiling.records import Record
 
 # Noise only ever adds time: who misses a limit is measured again, and the best counts.
 _MORE_TRIES = 2
-_TIMES = ("p50", "p99", "promised latency", "exported latency")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -227,14 +227,18 @@ def _examine(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
     if sound.metadata is not None or sound.facts.foreign:  # else nobody can read what it says
         needed = counted or (asked.limits.of_speed and sound.runner.input.free)
         feeding = chosen_feeding(sound.metadata, sound.runner, asked.flags, needed=needed)
-    if feeding is not None and _outputs(findings, sound, feeding) and counted:
-        _accuracy(findings, sound, feeding, asked)
+    logits = None if feeding is None else _outputs(findings, sound, feeding)
+    if counted and feeding is not None and logits is not None:
+        _accuracy(findings, sound, feeding, asked, logits=logits)
     if asked.running.measured:
         _speed(findings, sound, feeding, asked)
 
 
-def _outputs(findings: _Findings, sound: _Sound, feeding: Feeding) -> bool:
-    """Add what the file answers at several batch sizes; return whether it answers at all."""
+def _outputs(findings: _Findings, sound: _Sound, feeding: Feeding) -> int | None:
+    """Add what the file answers at several batch sizes; return how many logits an image gets.
+
+    None if it does not answer at all.
+    """
     runner, reference = sound.runner, _reference(findings, sound, feeding)
     squares = noise(feeding, 2) if reference is None else answered(reference)
     sizes = SIZES if runner.batch is None else (runner.batch,)
@@ -248,7 +252,7 @@ def _outputs(findings: _Findings, sound: _Sound, feeding: Feeding) -> bool:
         gate, apart = parity_gate(runner, outputs, reference, tolerance=tolerance, others=others)
         findings.add(gate)
         findings.figures["parity"] = {"tolerance": tolerance, "difference": apart}
-    return bool(outputs.logits)
+    return next((found.shape[1] for found in outputs.logits.values()), None)
 
 
 def _reference(findings: _Findings, sound: _Sound, feeding: Feeding) -> Reference | None:
@@ -278,7 +282,9 @@ def _other_feedings(sound: _Sound, feeding: Feeding) -> list[tuple[str, Feeding]
     return [(text, feeding_of_manifest(feeding, sound.manifest))]
 
 
-def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Asked) -> None:
+def _accuracy(
+    findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Asked, *, logits: int
+) -> None:
     assert asked.data is not None
     if sound.metadata is not None and asked.classes is not None:
         raise UsageError("the file carries its classes", "leave --classes out")
@@ -290,7 +296,7 @@ def _accuracy(findings: _Findings, sound: _Sound, feeding: Feeding, asked: _Aske
     gate, numbers = matching(
         examples,
         classes or examples.classes,
-        logits=sound.runner.classes,
+        logits=logits,
         allow_missing=asked.allow_missing_classes,
     )
     findings.add(gate)
@@ -323,26 +329,15 @@ def _speed(findings: _Findings, sound: _Sound, feeding: Feeding | None, asked: _
         findings.add(*unsure_gates(error.message, asked.limits))
         return
     for _ in range(_MORE_TRIES):
-        if record.failure is not None or not _missed(gates):
+        if record.failure is not None or not missed(gates):
             break
         try:
             again = _measured(sound, feeding, asked, then)
         except UnreliableError:  # what was measured before counts
             break
-        record, gates = min((record, gates), again, key=_shortfall)
+        record, gates = min((record, gates), again, key=shortfall)
     findings.add(*gates)
     findings.figures["speed"] = {"device": here.name, **speed_figures(record)}
-
-
-def _shortfall(measured: tuple[Record, Sequence[Gate]]) -> tuple[int, float]:
-    """Return how many limits are missed, and the latency."""
-    record, gates = measured
-    latency_ms = math.inf if record.latency is None else record.latency.median_ms
-    return len(_missed(gates)), latency_ms
-
-
-def _missed(gates: Sequence[Gate]) -> list[Gate]:
-    return [gate for gate in gates if gate.name in _TIMES and gate.state in ("failed", "unsure")]
 
 
 def _measured(

@@ -4,8 +4,9 @@ Noise only ever adds time. So a limit that is met on a noisy machine is met; one
 failed only as far as the measurement can be trusted.
 """
 
+import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ _MEBIBYTE = 2**20
 _TIMEOUT_S = 60.0  # for opening a file, and what is not measuring
 _QUIET = "stop other work on this machine and run it again"
 SPEED_GATES = ("p50", "p99", "memory")
+_TIMES = ("p50", "p99", "promised latency", "exported latency")
 
 
 def measure_file(
@@ -108,6 +110,18 @@ def unsure_gates(reason: str, limits: Limits) -> list[Gate]:
         )
         for name, (limit, kind) in wanted.items()
     ]
+
+
+def missed(gates: Sequence[Gate]) -> list[Gate]:
+    """Return the gates whose times are above their limits, or may be."""
+    return [gate for gate in gates if gate.name in _TIMES and gate.state in ("failed", "unsure")]
+
+
+def shortfall(measured: tuple[Record, Sequence[Gate]]) -> tuple[int, float]:
+    """Return how many limits of times are missed, and the latency."""
+    record, gates = measured
+    latency_ms = math.inf if record.latency is None else record.latency.median_ms
+    return len(missed(gates)), latency_ms
 
 
 def _time_gate(name: str, found_ms: float, limit_ms: float | None, record: Record) -> Gate:

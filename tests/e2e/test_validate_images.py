@@ -133,6 +133,14 @@ def test_a_file_for_no_images_takes_none(colours, tmp_path):
     assert verdict.gate("accuracy").reason == "not looked at: batch failed"
 
 
+@pytest.mark.parametrize("classes", [None, ("red", "green", "blue", "white")])
+def test_logits_are_counted_where_the_file_does_not_say_how_many(colours, tmp_path, classes):
+    weight = np.ones((3, 10), np.float32)
+    model = written(tmp_path, ["batch", 3, 8, 8], ["batch", "num_labels"], weight=weight)
+    found = failing(examine(model, data=colours, flags=COLOURS, classes=classes))
+    assert "classes for a model with 10 logits" in found["data"]
+
+
 @pytest.mark.parametrize("names", [("1", "2", "10"), ("a", "B", "c")])
 def test_classes_whose_order_nobody_says_are_asked_for(colours, tmp_path, names):
     model = written(tmp_path, ["batch", 3, 8, 8], ["batch", 3])
