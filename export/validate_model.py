@@ -223,6 +223,12 @@ def _load(findings: _Findings, model: Path, running: Running) -> Runner | None:
 
 
 def _examine(findings: _Findings, sound: _Sound, asked: _Asked) -> None:
+    wanted, fixed = asked.running.batch, sound.runner.batch
+    if wanted is not None and fixed is not None and wanted != fixed:
+        raise UsageError(
+            f"--batch is {wanted}, and {sound.located.model} is fixed to batches of {fixed}",
+            "leave --batch out, or export it with a free batch dimension",
+        )
     counted, feeding = asked.data is not None, None
     if sound.metadata is not None or sound.facts.foreign:  # else nobody can read what it says
         needed = counted or (asked.limits.of_speed and sound.runner.input.free)
@@ -349,7 +355,7 @@ def _measured(
         sound.located.model,
         running=asked.running,
         precision=sound.precision,
-        batch=sound.runner.batch or asked.running.batch,
+        batch=sound.runner.batch or asked.running.batch or 1,
         sample=() if feeding is None else feeding.shape,
         paces=() if then is None else (then,),
     )

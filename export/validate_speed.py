@@ -126,7 +126,8 @@ def shortfall(measured: tuple[Record, Sequence[Gate]]) -> tuple[int, float]:
 
 def _time_gate(name: str, found_ms: float, limit_ms: float | None, record: Record) -> Gate:
     assert record.latency is not None
-    found = f"{found_ms:.3f} ms, grade {record.grade}"
+    batch = record.settings.batch
+    found = f"{found_ms:.3f} ms{f' a batch of {batch}' if batch > 1 else ''}, grade {record.grade}"
     why = "; ".join(record.reasons)
     if limit_ms is None:
         return Gate(name=name, state="told", found=found, reason=why)

@@ -60,11 +60,14 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """How the file is run where its speed is measured. `seconds` bounds one measurement."""
+    """How the file is run where its speed is measured. `seconds` bounds one measurement.
+
+    A `batch` of None is that of the file, 1 where it takes any.
+    """
 
     backend: str = "onnxruntime"
     threads: int = 1
-    batch: int = 1
+    batch: int | None = None
     pages: "Pages" = "default"
     seconds: float = 6.0
     measured: bool = True

@@ -62,8 +62,9 @@ _RUNNING = options(
                  help="Runtime to measure with."),
     click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
                  help="Threads of the runtime."),
-    click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-                 help="Images at once where latency is measured."),
+    click.option("--batch", type=click.IntRange(min=1), metavar="N",
+                 help="Images at once where latency is measured. [default: what the file is fixed "
+                 "to, else 1]"),
     click.option("--pages", type=click.Choice(["default", "huge"]), default="default",
                  show_default=True, help="Pages of the memory where speed is measured."),
     click.option("--max-seconds", type=SECONDS, default="6", metavar="SECONDS",
@@ -110,9 +111,9 @@ def validate(
     output: Output, *, model: Path, data: str | None, images: int | None,
     allow_missing_classes: bool, max_latency: float | None, max_p99: float | None,
     min_accuracy: float | None, max_size: float | None, max_memory: float | None, backend: str,
-    threads: int, batch: int, pages: "Pages", max_seconds: float, no_speed: bool, size: int | None,
-    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, interpolation: str | None,
-    crop: float | None, channels: str | None, input_format: str | None,
+    threads: int, batch: int | None, pages: "Pages", max_seconds: float, no_speed: bool,
+    size: int | None, mean: tuple[float, ...] | None, std: tuple[float, ...] | None,
+    interpolation: str | None, crop: float | None, channels: str | None, input_format: str | None,
     classes_file: Path | None, report: Path | None, junit: Path | None,
 ) -> None:  # fmt: skip
     """Check an exported model: outputs, accuracy, latency, memory, size."""

@@ -83,6 +83,8 @@ def test_a_model_is_examined_alone_or_beside_its_manifest(artifact, tmp_path):
 def test_a_batch_size_baked_in_is_named(tmp_path):
     made = write_artifact(tmp_path / "fixed", batch=1)
     assert examine(made.folder).exit_code == 0  # it says so itself
+    with pytest.raises(UsageError, match="--batch is 8, and .* is fixed to batches of 1"):
+        examine(made.folder, running=Running(batch=8, measured=False))
     set_metadata(made.model, {"batch": None})
     seal(made.folder)
     found = failing(examine(made.folder))

@@ -90,6 +90,8 @@ def test_gates_of_speed():
     assert (p50.state, p99.state, memory.state) == ("passed", "failed", "passed")
     assert p99.reason == "12.000 ms, 9% above the limit"
     assert speed_gates(record(peak_mb=100), limits)[2].state == "failed"
+    several = replace(record(), settings=Settings(batch=8))
+    assert speed_gates(several, limits)[0].found == "10.000 ms a batch of 8, grade A"
     assert {gate.state for gate in speed_gates(record(), Limits())} == {"told"}
     broken = record(failure=Failure(kind="crash", reason="it died"))
     assert {gate.reason for gate in speed_gates(broken, limits)} == {"it died"}
