@@ -12,9 +12,9 @@ from hwnas.export.validate_run import Feeding, Flags, Runner, feeding_from, prob
 from hwnas.export.validate_types import Gate, failed, listed, passed, skipped
 from hwnas.io.preprocessing import Preprocessing
 
-_OF_8_BITS = {
-    "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QuantizeLinear",
-    "DequantizeLinear", "DynamicQuantizeLinear",
+_SCALED_BY_INPUT = {"MatMulInteger", "ConvInteger", "DynamicQuantizeLinear"}
+_OF_8_BITS = _SCALED_BY_INPUT | {
+    "QLinearMatMul", "QLinearConv", "QuantizeLinear", "DequantizeLinear"
 }  # fmt: skip
 
 
@@ -40,6 +40,14 @@ def metadata_gate(
     return passed(name, told), found
 
 
+def precision_of(facts: FileFacts) -> str:
+    """Return the precision that a file's operators show, for one that does not say it."""
+    kinds = {kind for _, kind in facts.operators}
+    if kinds & _SCALED_BY_INPUT:
+        return "int8_dynamic"
+    return "int8_static" if kinds & _OF_8_BITS else "fp32"
+
+
 def _against_graph(found: ModelMetadata, facts: FileFacts, runner: Runner) -> Iterator[str]:
     if runner.classes is not None and runner.classes != len(found.classes):
         yield (
@@ -59,7 +67,7 @@ def _against_graph(found: ModelMetadata, facts: FileFacts, runner: Runner) -> It
         parity_limit(found.precision)
     except HwnasError as error:
         yield error.message
-    eight_bits = any(kind in _OF_8_BITS for _, kind in facts.operators)
+    eight_bits = precision_of(facts) != "fp32"
     if eight_bits != found.precision.startswith("int8"):
         kinds = "has" if eight_bits else "has no"
         yield f"it says {found.precision}, and the graph {kinds} operators of 8 bits"

@@ -29,7 +29,7 @@ from hwnas.export.validate_file import (
     operators_gate,
     read_facts,
 )
-from hwnas.export.validate_metadata import chosen_feeding, metadata_gate
+from hwnas.export.validate_metadata import chosen_feeding, metadata_gate, precision_of
 from hwnas.export.validate_parity import (
     SIZES,
     answered,
@@ -102,8 +102,9 @@ class _Sound:
 
     @property
     def precision(self) -> str:
-        """The precision that the file says it has."""
-        return self.metadata.precision if self.metadata is not None else "fp32"
+        """The precision that the file says it has, or that its operators show."""
+        stated = self.metadata
+        return stated.precision if stated is not None else precision_of(self.facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
