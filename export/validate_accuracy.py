@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,16 @@ def wilson(right: int, seen: int) -> tuple[float, float]:
     half = _Z / (1 + z2 / seen) * math.sqrt(share * (1 - share) / seen + z2 / (4 * seen * seen))
     low = 0.0 if right == 0 else centre - half
     return low, 1.0 if right == seen else centre + half
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """Raise UsageError unless the classes of a model are told apart by their names."""
+    hint = "name the class of each logit, one a line, as the folders of its images are named"
+    if not classes:
+        raise UsageError("--classes names no class", hint)
+    repeated = [name for name, times in Counter(classes).items() if times > 1]
+    if repeated:
+        raise UsageError(f"--classes names twice: {listed(repeated)}", hint)
 
 
 def matching(

@@ -15,6 +15,7 @@ from hwnas.export.validate_accuracy import (
     Progress,
     accuracy_figures,
     accuracy_gate,
+    check_classes,
     count_right,
     images_gate,
     matching,
@@ -175,6 +176,8 @@ def _check(asked: _Asked) -> None:
         raise UsageError(
             "a latency or memory is asked for, and nothing may be measured", "leave --no-speed out"
         )
+    if asked.classes is not None:
+        check_classes(asked.classes)
     if backend(asked.running.backend).takes != "onnx":
         accepted = ", ".join(name for name in available() if BACKENDS[name].takes == "onnx")
         raise UsageError(f"backend {asked.running.backend!r} runs no files; accepted: {accepted}")
@@ -302,7 +305,7 @@ def _accuracy(
         examples = open_examples(examples, channels=channels, in_order=classes is None)
     gate, numbers = matching(
         examples,
-        classes or examples.classes,
+        examples.classes if classes is None else classes,
         logits=logits,
         allow_missing=asked.allow_missing_classes,
     )

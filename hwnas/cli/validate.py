@@ -157,7 +157,9 @@ def _format(option: str | None) -> str | None:
 def _lines(path: Path) -> list[str]:
     try:
         return [
-            line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+            line.strip()
+            for line in path.read_text(encoding="utf-8-sig").splitlines()
+            if line.strip()
         ]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a text file of class names ({error})") from error

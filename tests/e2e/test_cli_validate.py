@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hwnas.cli.main import main
+from hwnas.cli.validate import _lines
 from hwnas.errors import UnreliableError
 from hwnas.export import validate_model
 from hwnas.export.artifact import MANIFEST_FILE, REFERENCE_FILE
@@ -176,6 +177,22 @@ def test_requests_that_make_no_sense_are_exit_code_2(artifact, capsys, options, 
     printed = capsys.readouterr()
     assert told in printed.err
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("", "--classes names no class"), ("crane\nmaillot\ncrane\n", "names twice: 'crane'")],
+)
+def test_class_names_tell_classes_apart(artifact, tmp_path, capsys, content, told):
+    (tmp_path / "classes.txt").write_text(content)
+    named = ["--classes", str(tmp_path / "classes.txt")]
+    assert main(["validate", str(artifact), *QUICK, *named]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_part_of_a_class(tmp_path):
+    (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    assert _lines(tmp_path / "classes.txt") == ["cat", "dog"]
 
 
 def test_an_empty_folder_is_exit_code_2(tmp_path, capsys):
