@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hwnas.cli.clusters import RAY, require_ray
 from hwnas.cli.output import Output, verb_options
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from hwnas.pipeline.fit import Fitted, Rows
     from hwnas.pipeline.rundir import Run
     from hwnas.spaces import Space
+
+
+_OF_TABLES = {"--table", "--test", "--target", "--json", "--quiet", "--debug"}
+_OF_ACCURACIES = {"-n", "--workers", "--ray", "--recipe"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,15 +87,16 @@ def fit(
     not seen it. The same command measures only what is missing.
     """
     if train is not None or test is not None:
-        if folder or profiles or sources:
-            raise UsageError("--table goes with --test and --target only")
+        _refuse(_typed() - _OF_TABLES, "--table goes with --test and --target only")
         _fit_table(output, train, test, target)
         return
     named, others = _paths(profiles), _paths(sources)
     if others and not named:
         raise UsageError("--from needs the profile of the new device", "--profile new.jsonl")
     run = None if named and folder is None else _opened(folder, space_name, classes or channels)
-    if run is not None and number and not others:
+    if run is None or others:
+        number = _no_accuracies(number, "with --from" if others else "without --run")
+    elif number:
         _measure(output, run, number, workers=workers, ray=ray, recipe=recipe)
     wanted = _Wanted(
         space=_space(run, space_name, named, classes=classes, channels=channels),
@@ -99,13 +105,35 @@ def fit(
         target=target or "latency_ms",
         into=out or (run.folder / "predictors" if run else None),
         run=run,
-        number=0 if others else number,
+        number=number,
         quick=quick,
     )
     done, failed = _fit_all(output, wanted)
     _report(output, done, failed, run=run)
     if run is not None and out is None:
         _tidy(output, run, done, wanted)
+
+
+def _typed() -> set[str]:
+    """Return the options that were typed, by their names."""
+    context = click.get_current_context()
+    return {
+        option.opts[0]
+        for option in context.command.params
+        if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _refuse(options: set[str], why: str) -> None:
+    if options:
+        named = ", ".join(sorted(options))
+        raise UsageError(f"{named} would have no effect: {why}", "leave out what has none")
+
+
+def _no_accuracies(number: int, why: str) -> int:
+    if number:
+        _refuse(_typed() & _OF_ACCURACIES, f"no accuracies are measured {why}")
+    return 0
 
 
 def _fit_table(output: Output, train: Path | None, test: Path | None, target: str | None) -> None:
@@ -218,10 +246,12 @@ def _fit_all(
         output.note(f"fitting {rows.name} on {len(rows.values)} rows")
         try:
             if wanted.sources:
-                done.append(fit_transfer(rows, wanted.space, sources, folder=folder))
+                fitted = fit_transfer(
+                    rows, wanted.space, sources, folder=folder, quick=wanted.quick
+                )
             else:
                 fitted = fit_rows(rows, wanted.space, folder=folder, quick=wanted.quick)
-                done.append(fitted)
+            done.append(fitted)
         except UsageError as error:
             failed.append((rows.name, error))
     if not done:

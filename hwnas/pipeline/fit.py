@@ -6,7 +6,6 @@ nested cross-validation and kept beside it, in `evaluation.json`.
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from hwnas.pipeline.predictors import (
     of_space,
     said_by,
 )
-from hwnas.pipeline.profiled import measured_in
+from hwnas.pipeline.profiled import by_device, mixed_forms
 from hwnas.pipeline.rundir import Run, latest_step, space_of
 from hwnas.predictors import Evaluation, Prediction, Predictor, Scores, evaluate, score, transfer
 from hwnas.predictors.columns import FloatArray
@@ -40,17 +39,13 @@ from hwnas.predictors.features import features
 from hwnas.predictors.predictor import LEAST_ROWS
 from hwnas.predictors.transfer import LEAST_ROWS as LEAST_TO_TRANSFER
 from hwnas.profiling.machine import slug
-from hwnas.profiling.profiles import best_records
-from hwnas.profiling.records import Device, Key, Record, Settings
+from hwnas.profiling.records import Device, Record, Settings
 from hwnas.spaces import Arch, Space
 
 TARGETS = (LATENCY, "throughput_per_s", "peak_mb", "energy_mj")
 MORE = 20  # samples whose worth is told
 LEAST_JUDGED = 12  # rows of which `fold_count` can make folds
 _FOLDS = 5
-
-# Of a device and a measurement: the graphs of the models that were measured, None where unknown.
-Models = Mapping[tuple[str, Key], set[str | None]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +123,7 @@ def profile_rows(
         if target not in TARGETS:
             raise unknown_name("target of a profile", target, TARGETS)
     groups: dict[tuple[str, str, Settings], tuple[Device, list[tuple[Arch, Record]]]] = {}
-    devices, models = _by_device(paths, space)
+    devices, models = by_device(paths, space)
     for fingerprint, (device, records) in devices.items():
         for arch, record in records:
             key = (fingerprint, record.backend, record.settings)
@@ -144,7 +139,7 @@ def profile_rows(
             "backend": backend,
             **described(settings),
         }
-        mixed = _mixed(fingerprint, records, models)
+        mixed = mixed_forms(fingerprint, records, models)
         for target in targets:
             name = _name(target, label, backend, settings)
             rows = _rows(name, target, records, space, about, least=least)
@@ -196,11 +191,16 @@ def fit_rows(
 
 
 def fit_transfer(
-    new: Rows, space: Space, sources: Sequence[SpacePredictor], *, folder: Path | str | None = None
+    new: Rows,
+    space: Space,
+    sources: Sequence[SpacePredictor],
+    *,
+    folder: Path | str | None = None,
+    quick: bool = False,
 ) -> Fitted:
     """Return a predictor for few rows of a new device from predictors of other devices.
 
-    Its scores are those of predictions for rows left out one at a time.
+    Its scores, unless `quick`, are those of predictions for rows left out one at a time.
     """
     direct = tuple(
         source
@@ -213,7 +213,8 @@ def fit_transfer(
             "--from the profiles of other devices",
         )
     table = said_by(direct, new.codes)
-    left_out = _left_out(table, new.values) if len(new.values) > LEAST_TO_TRANSFER else None
+    enough = not quick and len(new.values) > LEAST_TO_TRANSFER
+    left_out = _left_out(table, new.values) if enough else None
     started = time.process_time()
     transferred = transfer(table, new.values)
     seconds = time.process_time() - started
@@ -267,46 +268,6 @@ def fold_count(rows: int) -> int:
         if folds > 1 and rows > math.ceil(LEAST_ROWS * folds / (folds - 1)):
             return folds
     return 0
-
-
-def _by_device(
-    paths: Sequence[Path], space: Space
-) -> tuple[dict[str, tuple[Device, list[tuple[Arch, Record]]]], Models]:
-    """Return what counts of each device, and of which models the profiles are."""
-    models: defaultdict[tuple[str, Key], set[str | None]] = defaultdict(set)
-    devices: dict[str, Device] = {}
-    records: dict[str, list[Record]] = {}
-    archs: dict[str, Arch] = {}
-    for path in paths:
-        device, found = measured_in(path, space)
-        devices[device.fingerprint] = device
-        for arch, record in found:
-            archs[record.key[0]] = arch
-            if record.latency is not None:
-                records.setdefault(device.fingerprint, []).append(record)
-                models[device.fingerprint, record.key].add(record.graph)
-    counting = {
-        fingerprint: (
-            devices[fingerprint],
-            [(archs[key[0]], record) for key, record in best_records(found).items()],
-        )
-        for fingerprint, found in records.items()
-    }
-    return counting, models
-
-
-def _mixed(
-    fingerprint: str, records: Sequence[tuple[Arch, Record]], models: Models
-) -> tuple[str, ...]:
-    """Return in words whether profiles of a device measured networks in several forms."""
-    known = (models[fingerprint, record.key] - {None} for _, record in records)
-    several = sum(len(graphs) > 1 for graphs in known)
-    if not several:
-        return ()
-    return (
-        f"{several} networks were measured in two forms, of which the newer counts; those that "
-        "only the older profile has are of the older form",
-    )
 
 
 def _rows(

@@ -1,15 +1,19 @@
 """What profiles hold of a space: a file may mix spaces, and classes or channels of one space."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import canonical_json
-from hwnas.profiling.profiles import Profile, read_profile
-from hwnas.profiling.records import ArchJson, Device, Record
+from hwnas.profiling.profiles import Profile, best_records, read_profile
+from hwnas.profiling.records import ArchJson, Device, Key, Record
 from hwnas.profiling.sampling import arch_document, space_of
 from hwnas.spaces import Arch, Space, space
+
+# Of a device and a measurement: the graphs of the models that were measured, None where unknown.
+Models = Mapping[tuple[str, Key], set[str | None]]
 
 
 def measured_in(path: Path, of: Space) -> tuple[Device, list[tuple[Arch, Record]]]:
@@ -24,6 +28,46 @@ def measured_in(path: Path, of: Space) -> tuple[Device, list[tuple[Arch, Record]
             "hwnas pack --run RUN is of that run's",
         )
     return profile.header.device, found
+
+
+def by_device(
+    paths: Sequence[Path], space: Space
+) -> tuple[dict[str, tuple[Device, list[tuple[Arch, Record]]]], Models]:
+    """Return what counts of each device, and of which models the profiles are."""
+    models: defaultdict[tuple[str, Key], set[str | None]] = defaultdict(set)
+    devices: dict[str, Device] = {}
+    records: dict[str, list[Record]] = {}
+    archs: dict[str, Arch] = {}
+    for path in paths:
+        device, found = measured_in(path, space)
+        devices[device.fingerprint] = device
+        for arch, record in found:
+            archs[record.key[0]] = arch
+            if record.latency is not None:
+                records.setdefault(device.fingerprint, []).append(record)
+                models[device.fingerprint, record.key].add(record.graph)
+    counting = {
+        fingerprint: (
+            devices[fingerprint],
+            [(archs[key[0]], record) for key, record in best_records(found).items()],
+        )
+        for fingerprint, found in records.items()
+    }
+    return counting, models
+
+
+def mixed_forms(
+    fingerprint: str, records: Sequence[tuple[Arch, Record]], models: Models
+) -> tuple[str, ...]:
+    """Return in words whether profiles of a device measured networks in several forms."""
+    known = (models[fingerprint, record.key] - {None} for _, record in records)
+    several = sum(len(graphs) > 1 for graphs in known)
+    if not several:
+        return ()
+    return (
+        f"{several} networks were measured in two forms, of which the newer counts; those that "
+        "only the older profile has are of the older form",
+    )
 
 
 def records_of(profile: Profile, of: Space, *, origin: str) -> list[tuple[Arch, Record]]:

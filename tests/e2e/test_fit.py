@@ -339,7 +339,10 @@ def test_mistakes_in_requests(tmp_path: Path, capsys, monkeypatch) -> None:
         ([], "nothing to fit on"),
         (["--table", "no.csv"], "--test is missing"),
         (["--table", "no.csv", "--test", "x.csv", "--target", "y"], "no.csv: no such file"),
-        (["--table", "no.csv", "--run", "x"], "--table goes with --test and --target only"),
+        (["--table", "x.csv", "--run", "x", "-n", 7, "--quick", "--target", "z"],
+         "--quick, --run, -n would have no effect: --table goes with --test and --target only"),
+        (["--profile", whole, "-n", 20], "-n would have no effect: no accuracies are measured"),
+        (["--profile", path, "--from", whole, "--workers", 2], "--workers would have no effect"),
         (["--run", tmp_path], "not a run folder"),
         (["--profile", tmp_path / "no.jsonl", "--space", "nano"], "no.jsonl: no such file"),
         (
@@ -354,7 +357,7 @@ def test_mistakes_in_requests(tmp_path: Path, capsys, monkeypatch) -> None:
         (["--from", path], "--from needs the profile of the new device"),
         (["--from", path, "--profile", path], "too little to transfer from"),
         (["--from", whole, "--profile", whole], "nothing to transfer from"),
-    ):
+    ):  # fmt: skip
         assert message in refused(capsys, *arguments)
 
 

@@ -62,6 +62,16 @@ def test_poor_measurements_are_left_out_where_enough_others_remain(
     assert (told in found["remarks"]) == (transferred < 15)
 
 
+def test_a_quick_transfer_is_not_evaluated(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hwnas.pipeline.fit._left_out", lambda *_: pytest.fail("evaluated"))
+    new = profile(tmp_path / "new.jsonl", "new", "a" * 16)
+    old = profile(tmp_path / "old.jsonl", "old", "b" * 16)
+    asked = ["fit", "--profile", str(new), "--from", str(old), "--quick", "-n", "0", "--json"]
+    assert main(asked) == 0
+    (found,) = json.loads(capsys.readouterr().out)["predictors"]
+    assert found["scores"] is None
+
+
 @pytest.fixture
 def run(tmp_path):
     """Return a run with a profile of a device that is called Pi 5, and a predictor of it."""
