@@ -297,16 +297,21 @@ def _report(
 def _described(fitted: "Fitted") -> str:
     from dataclasses import asdict
 
+    from hwnas.pipeline.fit import MORE
+
     lines = [f"{fitted.name}: {fitted.predictor.rows} rows"]
     scores, curve = fitted.scores, fitted.curve
     if scores is not None:
         lines += _score_lines(asdict(scores))
-    if scores is not None and curve is not None:
+    if curve is not None:
+        rows = fitted.predictor.rows
         points = ", ".join(f"{point.mape:.2f} % with {point.rows}" for point in curve.curve)
-        lines.append(f"  error by rows: {points}")
+        ahead = " and ".join(
+            f"{curve.expected_mape(number):.2f} % with {number}" for number in (rows, rows + MORE)
+        )
+        lines.append(f"  error by rows: {points}; as it falls, about {ahead}")
         lines.append(
-            f"  20 more samples would buy about {curve.gain(20):.2f} points of error "
-            f"(to {scores.mape - curve.gain(20):.2f} %)"
+            f"  {MORE} more samples would buy about {curve.gain(MORE):.2f} points of error"
         )
     lines.append(f"  fitted in {fitted.fit_cpu_s:.1f} s of one core")
     lines += [f"  {remark}" for remark in fitted.remarks]

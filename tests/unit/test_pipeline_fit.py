@@ -15,6 +15,7 @@ from hwnas.pipeline.deployments import deployments
 from hwnas.pipeline.fit import profile_rows
 from hwnas.pipeline.predictors import predictors_of
 from hwnas.pipeline.rundir import create_run
+from hwnas.predictors import CurvePoint, Evaluation, Prediction, score
 from hwnas.profiling.profiles import best_records, write_profile
 from hwnas.testing.profiles import made_up_profile
 
@@ -60,6 +61,22 @@ def test_poor_measurements_are_left_out_where_enough_others_remain(
     assert found["rows"] == transferred
     told = f"{poor} measurements of grade D are left out"
     assert (told in found["remarks"]) == (transferred < 15)
+
+
+def test_what_more_samples_would_buy_is_told_of_one_size(tmp_path, capsys, monkeypatch):
+    def evaluation(genes, costs, truth, **_):
+        held_out = Prediction(truth * 1.05, truth * 0.9, truth * 1.1)
+        return Evaluation(
+            scores=score(truth, *held_out), curve=(CurvePoint(rows=16, mape=5.0),), floor=0.0,
+            factor=20.0, power=0.5, fit_cpu_s=0.0, held_out=held_out,
+        )  # fmt: skip
+
+    monkeypatch.setattr("hwnas.pipeline.fit.evaluate", evaluation)
+    path = profile(tmp_path / "a.jsonl", "board", "a" * 16, n=20)
+    assert main(["fit", "--profile", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "5.00 % with 16; as it falls, about 4.47 % with 20 and 3.16 % with 40" in text
+    assert "20 more samples would buy about 1.31 points of error\n" in text
 
 
 def test_a_quick_transfer_is_not_evaluated(tmp_path, capsys, monkeypatch):
