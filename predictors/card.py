@@ -24,6 +24,7 @@ from hwnas.io import (
 from hwnas.predictors.columns import Columns
 from hwnas.predictors.forest import Forest
 from hwnas.predictors.intervals import Errors
+from hwnas.predictors.posterior import Known
 from hwnas.predictors.process import Process, Recipe
 from hwnas.predictors.stack import Stack
 
@@ -108,6 +109,8 @@ def _arrays(stack: Stack) -> dict[str, NDArray[Any]]:
         "errors": stack.errors.arrays(),
     }
     parts |= {f"process.{name}": process.arrays() for name, process in stack.processes.items()}
+    if stack.known is not None:
+        parts["known"] = stack.known._asdict()
     named = {
         f"{part}/{name}": array for part, group in parts.items() for name, array in group.items()
     }
@@ -135,6 +138,7 @@ def _stack(description: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stac
         recipe = Recipe(**blocks, logarithmic=bool(entry["logarithmic"]))
         name = entry["name"]
         processes[name] = Process.from_arrays(recipe, part(f"process.{name}"))
+    known = part("known")
     return Stack(
         columns=Columns.from_arrays(part("columns")),
         processes=processes,
@@ -143,14 +147,16 @@ def _stack(description: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Stac
         repair=Forest.from_arrays(part("repair")),
         weights=arrays["weights"],
         limits=arrays["limits"],
+        known=Known(**known) if known else None,
         errors=Errors.from_arrays(part("errors")),
     )
 
 
 def _out_of_fold(stack: Stack) -> dict[str, float]:
     """Return what the rows said that each prediction had not seen, in percent."""
-    width = np.subtract(*reversed(stack.errors.bounds(stack.errors.typical, level=0.9)))
-    return {"mape": 100.0 * float(stack.errors.mape[0]), "width_90": 100.0 * float(width[0])}
+    errors = stack.errors
+    width = errors.typical_width(level=0.9)
+    return {"mape": 100.0 * float(errors.mape[0]), "width_90": 100.0 * width}
 
 
 def _ranges(stack: Stack, card: Card) -> dict[str, list[float]]:

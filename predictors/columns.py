@@ -3,7 +3,8 @@
 Blocks: `genes` (standardised), `choices` (one column per value of a gene with few values),
 `counts` (how many genes of the same alphabet hold a value: an operation costs about the same
 wherever it stands), `trends` (the same counts weighted by slow waves along the depth), `costs`
-(standardised) and `logs` (their logarithms). Columns that are constant in the measured rows are
+(standardised), `logs` (their logarithms), and `unseen` (how many choices have a value that no
+measured row has; members do not see it). Columns that are constant in the measured rows are
 left out. What is learned from the measured rows is kept in `Columns`, so that any other
 architecture is described in the same way.
 """
@@ -100,10 +101,11 @@ class Columns:
             "trends": ones @ self.trend_matrix - self.trend_mean,
             "costs": (used - self.cost_mean) / self.cost_scale,
             "logs": (logs - self.log_mean) / self.log_scale,
+            "unseen": len(np.unique(self.choice_gene)) - ones.sum(axis=1, keepdims=True),
         }
 
     def in_range(self, genes: FloatArray, costs: FloatArray) -> NDArray[np.bool_]:
-        """Return for each row whether its genes and costs lie within what was measured."""
+        """Return for each row whether each gene and cost lies between measured ones."""
         slack = SLACK * (self.cost_high - self.cost_low)
         inside = (genes >= self.gene_low).all(axis=1) & (genes <= self.gene_high).all(axis=1)
         inside &= (costs >= self.cost_low - slack).all(axis=1)

@@ -93,19 +93,6 @@ class Process:
         np.exp(np.minimum(exponent, 0.0, out=exponent), out=exponent)
         return np.asarray(exponent @ self.anchor_weights)
 
-    def covariance(self, blocks: Blocks, others: Blocks) -> FloatArray:
-        """Return the prior covariance between rows, relative to a noise variance of one."""
-        names = self.recipe.linear + self.recipe.extra
-        total = np.ones((len(blocks[names[0]]), len(others[names[0]])))
-        for variance, name in zip(self.natural, names, strict=False):
-            total += variance / max(blocks[name].shape[1], 1) * (blocks[name] @ others[name].T)
-        if self.recipe.radial:
-            one = stacked(self.recipe, blocks, self.radial_scale)
-            two = stacked(self.recipe, others, self.radial_scale)
-            apart = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1) - 2.0 * one @ two.T
-            total += self.natural[len(names)] * np.exp(-0.5 * np.maximum(apart, 0.0))
-        return np.asarray(total / self.natural[-1])
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything that has to be stored, except the recipe."""
         return {

@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from hwnas.errors import UsageError
 from hwnas.predictors import checks
 from hwnas.predictors.columns import FloatArray
+from hwnas.predictors.posterior import Posterior
 from hwnas.predictors.predictor import Predictor
+from hwnas.predictors.stack import SURE
 from hwnas.predictors.threads import one_blas_thread
 
 MOST_CANDIDATES = 2000
@@ -67,13 +69,9 @@ def _most_uncertain(
 ) -> NDArray[np.int64]:
     pool = np.sort(rng.permutation(len(table))[: max(MOST_CANDIDATES, n)])
     columns = predictor.stack.columns
-    process = predictor.stack.processes["distances"]
-    blocks = columns.blocks(table[pool], price[pool])
     known = columns.blocks(*checks.features(measured.genes, measured.costs))
-    seen = process.covariance(known, known)
-    factor = np.linalg.cholesky(seen + (1.0 + 1e-9) * np.eye(len(seen)))
-    explained = np.linalg.solve(factor, process.covariance(known, blocks))
-    left = process.covariance(blocks, blocks) - explained.T @ explained
+    posterior = Posterior.given(predictor.stack.processes[SURE], known)
+    left = posterior.covariance(columns.blocks(table[pool], price[pool]))
     importance = predictor.predict(table[pool], price[pool]).mean ** -2.0
     picks: list[int] = []
     for _ in range(n):

@@ -4,19 +4,21 @@ Members: Student-t processes on the linear and the logarithmic scale, one with d
 architectures, extremely randomised trees on costs and genes, and a random forest on what the
 better base leaves over (its cross-fitted residual). Weights are non-negative, sum to one (but
 for a small common correction), and minimise absolute relative errors out of fold. Intervals come
-from the same out-of-fold errors.
+from the same out-of-fold errors, scaled by how uncertain a process is of a row.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwnas.predictors.columns import Columns, FloatArray, trees_see
-from hwnas.predictors.forest import Float32Array, Forest, Votes, Walker, grow_extra, grow_random
+from hwnas.predictors.forest import Float32Array, Forest, Walker, grow_extra, grow_random
 from hwnas.predictors.intervals import Errors
+from hwnas.predictors.posterior import Known, Posterior
 from hwnas.predictors.process import ANY, Process, Recipe, fit_process
 from hwnas.predictors.threads import one_blas_thread
 from hwnas.predictors.weights import simplex_weights
@@ -32,6 +34,8 @@ RECIPES = {
         tails=ANY,
     ),
 }
+SURE = "distances"  # the process that says how uncertain a row is
+MOST_KNOWN = 200  # rows on which that is conditioned: bounds the time of a prediction
 TREES = 32
 REPAIR_TREES = 16
 PIECE = 1024  # rows predicted at once: larger pieces fall out of the cache
@@ -41,7 +45,7 @@ FEW_ROWS = 60  # below: ten folds instead of five
 
 
 class Mixture(NamedTuple):
-    """Prediction of the stack and spread between trees, per row, on the internal scale."""
+    """Prediction of each row, and the spread on which the width of its interval depends."""
 
     value: FloatArray
     spread: FloatArray
@@ -52,7 +56,7 @@ class Stack:
     """Fitted members and their weights; `names` is the order of `weights`.
 
     `limits` are the least and the largest value that a process may answer far outside of what was
-    measured.
+    measured. `known` are measured rows; predictors of earlier versions have none.
     """
 
     columns: Columns
@@ -63,6 +67,7 @@ class Stack:
     weights: FloatArray
     errors: Errors
     limits: FloatArray
+    known: Known | None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,6 +92,13 @@ class Runner:
             value[at], spread[at] = self._piece(genes[at], costs[at])
         return Mixture(value, spread)
 
+    @cached_property
+    def _posterior(self) -> Posterior | None:
+        if self.stack.known is None:
+            return None
+        known = self.stack.columns.blocks(*self.stack.known)
+        return Posterior.given(self.stack.processes[SURE], known)
+
     def _piece(self, genes: FloatArray, costs: FloatArray) -> Mixture:
         stack, weights = self.stack, self._weights
         blocks = stack.columns.blocks(genes, costs)
@@ -96,6 +108,8 @@ class Runner:
             votes = self._extra(rows)
             total += weights["extra"] * np.exp(votes.mean)
             spread = votes.spread
+        if stack.errors.deviation[0] and self._posterior is not None:
+            spread = np.sqrt(1.0 + self._posterior.left(blocks))
         for name, process in stack.processes.items():
             repaired = weights["repair"] if name == stack.base else 0.0
             if not weights[name] and not repaired:
@@ -129,12 +143,17 @@ def _fitted(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -
     tame = np.exp(clipped(residual)) * held[base]
     extra, votes = crossed(_extra_grower(rows, np.log(tame), seed), rows, folds)
     repair, fixes = crossed(_repair_grower(rows, clipped(residual), seed), rows, folds)
-    held["extra"] = np.exp(votes.mean)
-    held["repair"] = held[base] * np.exp(fixes.mean)
+    held["extra"] = np.exp(votes)
+    held["repair"] = held[base] * np.exp(fixes)
     table = np.stack(list(held.values()), axis=1)
     weights = simplex_weights(table / y[:, None])
     weights = weights * centred(table @ weights / y)
-    errors = Errors.learn(y / (table @ weights) - 1.0, votes.spread)
+    keep = np.sort(np.random.default_rng(seed).permutation(len(y))[:MOST_KNOWN])
+    known = Known(genes[keep], costs[keep])
+    posterior = Posterior.given(processes[SURE], columns.blocks(*known))
+    left = posterior.left(blocks)
+    left[keep] = posterior.left_out()
+    errors = Errors.learn(y / (table @ weights) - 1.0, np.sqrt(1.0 + left))
     return Stack(
         columns=columns,
         processes=processes,
@@ -144,6 +163,7 @@ def _fitted(genes: FloatArray, costs: FloatArray, y: FloatArray, *, seed: int) -
         weights=weights,
         errors=errors,
         limits=limits,
+        known=known,
     )
 
 
@@ -168,14 +188,15 @@ def _repair_grower(rows: Float32Array, target: FloatArray, seed: int) -> Grower:
     )
 
 
-def crossed(grow: Grower, rows: Float32Array, folds: NDArray[np.int64]) -> tuple[Forest, Votes]:
-    """Return a forest on all rows, and the votes of forests that had not seen each row."""
-    mean, spread = np.empty(len(rows)), np.empty(len(rows))
+def crossed(
+    grow: Grower, rows: Float32Array, folds: NDArray[np.int64]
+) -> tuple[Forest, FloatArray]:
+    """Return a forest on all rows, and what forests that had not seen each row say of it."""
+    mean = np.empty(len(rows))
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
-        leaves = grow(np.flatnonzero(~out)).leaves(rows[out])
-        mean[out], spread[out] = leaves.mean(axis=1), leaves.std(axis=1)
-    return grow(np.arange(len(rows))), Votes(mean, spread)
+        mean[out] = grow(np.flatnonzero(~out)).leaves(rows[out]).mean(axis=1)
+    return grow(np.arange(len(rows))), mean
 
 
 def clipped(residual: FloatArray) -> FloatArray:

@@ -69,13 +69,13 @@ def transfer(source_predictions: ArrayLike, y: ArrayLike) -> Transferred:
     truth = checks.target(y, rows=len(sources), least=LEAST_ROWS)
     if truth.min() <= 0.0:
         raise UsageError(f"a measurement is {truth.min():g}, expected positive values")
-    nothing = Errors.learn(np.zeros(2), np.ones(2))
+    nothing = Errors.learn(np.zeros(2))
     relative = np.empty(len(truth))
     for row in range(len(truth)):
         rest = np.arange(len(truth)) != row
         without = Transferred.fitted(sources[rest], truth[rest], nothing)
         relative[row] = truth[row] / without.predict(sources[[row]]).mean[0] - 1.0
-    return Transferred.fitted(sources, truth, Errors.learn(relative, np.ones(len(truth))))
+    return Transferred.fitted(sources, truth, Errors.learn(relative))
 
 
 def _sources(values: ArrayLike, *, columns: int | None) -> FloatArray:

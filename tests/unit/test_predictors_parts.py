@@ -6,6 +6,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from hwnas.predictors.columns import Columns
 from hwnas.predictors.intervals import Errors
+from hwnas.predictors.posterior import Posterior
 from hwnas.predictors.process import Process, Recipe, fit_process
 from hwnas.predictors.scores import kendall, score, spearman
 from hwnas.predictors.stack import centred
@@ -104,6 +105,42 @@ class TestProcess:
         assert apart.mean() < 0.2 * np.abs(whole.predict(self.blocks) / y.mean() - 1.0).mean()
 
 
+class TestPosterior:
+    def setup_method(self):
+        genes, costs = described(60)
+        self.genes, self.costs = genes, costs
+        self.columns = Columns.learn(genes, costs)
+        self.blocks = self.columns.blocks(genes, costs)
+        y = (10.0 + costs[:, 0]) * (1.0 + 0.05 * np.random.default_rng(1).normal(size=60))
+        recipe = Recipe(linear=("costs", "choices"), radial=("genes",))
+        self.process, _ = fit_process(recipe, self.blocks, y, np.arange(60) % 5, seed=0)
+
+    def given(self, rows):
+        return Posterior.given(self.process, {n: b[rows] for n, b in self.blocks.items()})
+
+    def test_a_row_left_out_is_one_that_was_never_measured(self):
+        everything, rows = self.given(np.arange(60)).left_out(), np.arange(60)
+        for row in (0, 17, 59):
+            left = self.given(rows[rows != row]).left(self.blocks)
+            assert everything[row] == pytest.approx(left[row], rel=1e-3, abs=1e-5)
+
+    def test_variances_are_the_diagonal_and_fall_with_rows(self):
+        some, more = self.given(np.arange(20)), self.given(np.arange(40))
+        np.testing.assert_allclose(
+            some.left(self.blocks), np.diag(some.covariance(self.blocks)), rtol=1e-3, atol=1e-4
+        )
+        assert (more.left(self.blocks) <= some.left(self.blocks) + 1e-6).all()
+
+    def test_a_choice_never_seen_is_less_certain(self):
+        genes = self.genes[:5].copy()
+        genes[:, 2] = 1.5
+        assert self.columns.blocks(genes, self.costs[:5])["unseen"].tolist() == [[1.0]] * 5
+        seen = {**self.columns.blocks(genes, self.costs[:5]), "unseen": np.zeros((5, 1))}
+        unseen = {**seen, "unseen": np.ones((5, 1))}
+        posterior = self.given(np.arange(60))
+        assert (posterior.left(unseen) > posterior.left(seen)).all()
+
+
 class TestWeights:
     def test_the_right_member_gets_the_weight(self):
         rng = np.random.default_rng(0)
@@ -128,15 +165,23 @@ class TestErrors:
         spread = rng.uniform(0.5, 2.0, 4000)
         relative = 0.05 * spread * rng.normal(size=4000)
         errors = Errors.learn(relative[:1000], spread[:1000])
-        assert errors.power[0] >= 0.5
         low, high = errors.bounds(spread[1000:], level=0.9)
         inside = (relative[1000:] >= low) & (relative[1000:] <= high)
-        assert inside.mean() == pytest.approx(0.9, abs=0.02)
+        for part in (spread[1000:] < 0.8, spread[1000:] > 1.6, spread[1000:] > 0.0):
+            assert inside[part].mean() == pytest.approx(0.9, abs=0.03)
+
+    def test_few_rows_are_scaled_unless_their_errors_contradict_it(self):
+        rng = np.random.default_rng(8)
+        spread = np.repeat([0.5, 2.0], 6)
+        relative = 0.05 * rng.choice([-1.0, 1.0], 12) * rng.uniform(0.5, 1.0, 12)
+        told = [Errors.learn(relative * s, spread) for s in (spread, 1.0, 1.0 / spread)]
+        ratios = [float(np.divide(*errors.scale(np.array([2.0, 0.5])))) for errors in told]
+        assert ratios == pytest.approx([4.0, 1.0, 1.0])
 
     def test_a_spread_that_says_nothing_is_ignored(self):
         rng = np.random.default_rng(1)
         errors = Errors.learn(0.1 * rng.normal(size=500), rng.uniform(0.1, 10.0, 500))
-        assert errors.power[0] == 0.0
+        assert errors.scale(np.array([0.1, 1.0, 10.0])).tolist() == [1.0, 1.0, 1.0]
 
     def test_rare_slow_downs_are_left_out_of_the_interval(self):
         rng = np.random.default_rng(2)

@@ -71,6 +71,29 @@ def test_out_of_range(predictor):
     assert not predictor.in_range(genes, costs * 5.0 + 500.0).any()
 
 
+def curved(genes):
+    """Return costs and an accuracy that bends between the smallest and the largest."""
+    costs = genes.sum(axis=1, keepdims=True)
+    return costs, 0.9 - 0.3 * np.exp(-costs[:, 0] / 5.0) + 0.002 * np.sin(7.0 * genes[:, 0])
+
+
+def test_intervals_are_wider_between_two_ends_than_among_many():
+    rng = np.random.default_rng(0)
+    genes = rng.integers(0, 6, (600, 6)).astype(float)
+    size = genes.sum(axis=1)
+    ends = np.array([[0.0] * 6, [5.0] * 6])
+    low = genes[size < 10]
+    known = np.vstack([ends, low[:30]])
+    costs, y = curved(known)
+    found = Predictor.fit(known, costs, y)
+    middle = genes[size > 18]
+    low_width, width = (
+        np.median(np.subtract(*found.predict(rows, curved(rows)[0])[:0:-1]))
+        for rows in (low[30:], middle)
+    )
+    assert width > 1.5 * low_width
+
+
 def test_far_outside_values_stay_ordered_and_positive(predictor):
     genes, costs, _ = measured(10, seed=9)
     for factor in (-100.0, 100.0):
