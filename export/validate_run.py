@@ -202,6 +202,11 @@ def feeding_from(flags: Flags, taken: Port) -> Feeding:
         raise UsageError(f"input {taken} does not say its size", "add --size PIXELS")
     channels = flags.channels or ("L" if depth == 1 else "RGB")
     missing = [name for name in ("mean", "std") if getattr(flags, name) is None]
+    if chosen == PIXELS and len(missing) < 2:
+        raise UsageError(
+            f"input {taken} takes pixels as they are: --mean and --std would have no effect",
+            "leave them out",
+        )
     if missing and chosen != PIXELS:
         raise UsageError(
             "the file does not say how its images are normalised, and --"
@@ -211,6 +216,13 @@ def feeding_from(flags: Flags, taken: Port) -> Feeding:
         )
     if flags.crop is not None and not 0 < flags.crop <= 1:
         raise UsageError(f"crop is {flags.crop:g}; accepted: a share above 0, at most 1")
+    for name, values in (("mean", flags.mean or ()), ("std", flags.std or ())):
+        if any(value > 1 for value in values):
+            raise UsageError(
+                f"{name} is {', '.join(format(value, 'g') for value in values)}; accepted: that of "
+                "values from 0 to 1",
+                f"divide --{name} by 255 if it is that of pixels from 0 to 255",
+            )
     count = CHANNELS.get(channels, 3)
     made = Preprocessing(
         size=side,
@@ -225,10 +237,16 @@ def feeding_from(flags: Flags, taken: Port) -> Feeding:
 
 
 def _guessed_format(taken: Port) -> str:
-    if taken.dtype == "tensor(uint8)":
-        return PIXELS
     depths = tuple(CHANNELS.values())
-    return PLANES_LAST if taken.shape[-1] in depths and taken.shape[1] not in depths else PLANES
+    first, last = taken.shape[1] in depths, taken.shape[-1] in depths
+    if taken.dtype != "tensor(uint8)":
+        return PLANES_LAST if last and not first else PLANES
+    if first and not last:
+        raise UsageError(
+            f"input {taken} takes pixels by channel; accepted: {PIXELS}",
+            "export it with the channels last, or for float32",
+        )
+    return PIXELS
 
 
 def _side_and_depth(taken: Port, chosen: str) -> tuple[int | None, int | None]:

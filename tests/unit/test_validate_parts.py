@@ -302,12 +302,27 @@ def test_the_crop_is_a_share_of_the_shorter_side():
         (Flags(mean=(0.5,) * 3), (1, 3, 8, 8), "--std is not given"),
         (NORMAL, ("batch", 3, "h", "w"), "does not say its size"),
         (Flags(mean=(0.5,), std=(0.5,)), (1, 3, 8, 8), "mean has 1 values"),
+        (Flags(mean=(123.675,) * 3, std=(0.5,) * 3), (1, 3, 8, 8), "mean is 123.675, .* 0 to 1"),
+        (Flags(mean=(0.5,) * 3, std=(58.4,) * 3), (1, 3, 8, 8), "std is 58.4, .* 0 to 1"),
         (replace(NORMAL, crop=0.0), (1, 3, 8, 8), "crop is 0; accepted: a share above 0"),
     ],
 )
 def test_flags_that_do_not_suffice(flags, shape, told):
     with pytest.raises(UsageError, match=told):
         feeding_from(flags, port(*shape))
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape", "told"),
+    [
+        (Flags(), ("n", 3, "h", "w"), "takes pixels by channel"),
+        (Flags(size=32), ("n", 1, 32, 32), "takes pixels by channel"),
+        (NORMAL, ("n", 32, 32, 3), "--mean and --std would have no effect"),
+    ],
+)
+def test_pixels_are_taken_as_they_are_and_channels_last(flags, shape, told):
+    with pytest.raises(UsageError, match=told):
+        feeding_from(flags, port(*shape, dtype="tensor(uint8)"))
 
 
 def test_channels_last_are_the_same_numbers_turned():
