@@ -118,7 +118,7 @@ def read_manifest(path: Path) -> Manifest:
     path = _manifest_path(Path(path))
     manifest = from_document(Manifest, read_json(path, ARTIFACT_SCHEMA), str(path))
     for name in manifest.files:
-        _inside(path.parent, name, f"{path}: files")
+        _inside(path, name, f"{path}: files")
     return manifest
 
 
@@ -150,7 +150,7 @@ def check_external_data(model: Path) -> set[Path]:
     Whoever opens the model opens these files: none may be outside of the model's folder.
     """
     found = onnxwire.external_files(read_model(model))
-    return {_inside(model.parent, name, f"{model}: external data") for name in sorted(found)}
+    return {_inside(model, name, f"{model}: external data") for name in sorted(found)}
 
 
 def _manifest_path(path: Path) -> Path:
@@ -159,11 +159,15 @@ def _manifest_path(path: Path) -> Path:
     return path if path.suffix == ".json" else path.parent / MANIFEST_FILE
 
 
-def _inside(folder: Path, name: str, origin: str) -> Path:
-    """Return the path of a file that a document names; it must be below `folder`."""
-    pure = PurePosixPath(name.replace("\\", "/"))
-    root = folder.resolve()
-    if pure.is_absolute() or ":" in name or not (root / pure).resolve().is_relative_to(root):
+def _inside(document: Path, name: str, origin: str) -> Path:
+    """Return the path of a file that a document names; it must be below the document's folder.
+
+    Where the document is a link, as in a cache of downloads, the file may lie where it leads to.
+    """
+    pure, folder = PurePosixPath(name.replace("\\", "/")), document.parent
+    place = (folder / pure).resolve()
+    allowed = (folder.resolve(), document.resolve().parent)
+    if pure.is_absolute() or ":" in name or not any(map(place.is_relative_to, allowed)):
         raise FormatError(
             f"{origin}: {name!r} is outside of the folder; accepted: files in {folder}",
             "do not open this model: get it again from whoever exported it",

@@ -161,6 +161,23 @@ def test_a_link_out_of_the_folder_is_outside(tmp_path):
         check_external_data(folder / "model.onnx")
 
 
+def test_a_model_that_is_a_link_may_keep_tensors_where_it_lies(tmp_path):
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    (blobs / "ab12").write_bytes(with_external_data("model.onnx_data"))
+    (blobs / "cd34").write_bytes(b"x")
+    (snapshot / "model.onnx").symlink_to("../../blobs/ab12")
+    (snapshot / "model.onnx_data").symlink_to("../../blobs/cd34")
+    found = check_external_data(snapshot / "model.onnx")
+    assert found == {snapshot / "model.onnx_data"}
+    (tmp_path / "secret").write_bytes(b"x")
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to(tmp_path / "secret")
+    with pytest.raises(FormatError, match="outside of the folder"):
+        check_external_data(snapshot / "model.onnx")
+
+
 def reference() -> Reference:
     rng = np.random.default_rng(0)
     return Reference(
