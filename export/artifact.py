@@ -96,12 +96,14 @@ def hashed(folder: Path) -> dict[str, FileEntry]:
     """Return the entry of every file below `folder` except its manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): FileEntry(
-            sha256=digest_file(path), size_bytes=path.stat().st_size
-        )
+        path.relative_to(folder).as_posix(): _entry(path)
         for path in paths
         if path != folder / MANIFEST_FILE
     }
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(sha256=digest_file(path), size_bytes=path.stat().st_size)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
@@ -176,12 +178,11 @@ def _inside(document: Path, name: str, origin: str) -> Path:
 
 
 def _differences(folder: Path, manifest: Manifest) -> Iterable[str]:
-    there = hashed(folder)
     for name, entry in manifest.files.items():
-        if name not in there:
+        if not (folder / name).is_file():
             yield f"{name} is missing"
-        elif there[name] != entry:
-            yield f"{name} was changed (sha256 {there[name].sha256[:12]}, not {entry.sha256[:12]})"
+        elif (found := _entry(folder / name)) != entry:
+            yield f"{name} was changed (sha256 {found.sha256[:12]}, not {entry.sha256[:12]})"
     for model in manifest.models:
         if model.file not in manifest.files:
             yield f"{model.file} has no hash in the manifest"

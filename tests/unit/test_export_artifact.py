@@ -18,7 +18,7 @@ from hwnas.export.artifact import (
 )
 from hwnas.export.metadata import PLANES
 from hwnas.export.reference import Reference, differences, read_reference, write_reference
-from hwnas.io import write_tensors
+from hwnas.io import digest_file, write_tensors
 from hwnas.io.preprocessing import Preprocessing
 from hwnas.pipeline.exporting import Wish, checked
 from hwnas.testing.onnx_models import conv_stack
@@ -100,6 +100,19 @@ def test_a_missing_file_is_named(artifact):
     (artifact / "ort" / "run.py").unlink()
     with pytest.raises(GateError, match=r"ort/run\.py is missing"):
         verify(artifact)
+
+
+def test_files_that_are_not_listed_are_not_read(artifact, monkeypatch):
+    (artifact / "film.mp4").write_bytes(b"somebody else's")
+    read = []
+
+    def digest(path):
+        read.append(path.relative_to(artifact).as_posix())
+        return digest_file(path)
+
+    monkeypatch.setattr("hwnas.export.artifact.digest_file", digest)
+    verify(artifact)
+    assert sorted(read) == ["model.onnx", "ort/run.py"]
 
 
 def test_a_model_without_a_hash_is_named(artifact):
