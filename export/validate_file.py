@@ -20,7 +20,7 @@ from hwnas.export.artifact import (
 )
 from hwnas.export.metadata import METADATA_KEY, read_model
 from hwnas.export.validate_types import Gate, failed, listed, passed, skipped
-from hwnas.io import onnxwire
+from hwnas.io import is_ours, onnxwire
 
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 _OF_ONNX_RUNTIME = ("com.microsoft", "com.microsoft.nchwc")
@@ -77,13 +77,15 @@ def locate(path: Path | str) -> Located:
 
 
 def _model_in(folder: Path) -> Path:
-    if (folder / MANIFEST_FILE).is_file():
+    if is_ours(folder / MANIFEST_FILE):
         return folder / read_manifest(folder).recommended
     models = sorted(folder.glob("*.onnx"))
     if len(models) == 1:
         return models[0]
     names = listed([model.name for model in models]) if models else "no ONNX file"
-    raise UsageError(f"{folder} has no {MANIFEST_FILE} and holds {names}", _models_near(folder))
+    raise UsageError(
+        f"{folder} has no {MANIFEST_FILE} of ours and holds {names}", _models_near(folder)
+    )
 
 
 def _models_near(folder: Path) -> str:
@@ -158,11 +160,18 @@ def operators_gate(facts: FileFacts) -> Gate:
     return passed("operators", count, reason=only)
 
 
-def hashes_gate(located: Located) -> tuple[Gate, Manifest | None]:
-    """Return whether the files are those of the manifest, and the manifest if it can be read."""
+def hashes_gate(located: Located, *, foreign: bool) -> tuple[Gate, Manifest | None]:
+    """Return whether the files are those of the manifest, and the manifest if it can be read.
+
+    Beside a `foreign` model the manifest may be somebody else's, too.
+    """
     name = "hashes"
     if located.manifest is None:
         return skipped(name, f"there is no {MANIFEST_FILE} beside {located.model.name}"), None
+    if foreign and not is_ours(located.manifest):
+        return skipped(
+            name, f"the {MANIFEST_FILE} beside {located.model.name} is none of ours"
+        ), None
     try:
         manifest = read_manifest(located.manifest)
     except HwnasError as error:

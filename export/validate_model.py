@@ -192,7 +192,7 @@ def _open(findings: _Findings, located: Located, asked: _Asked) -> _Sound | None
         return None
     external, elsewhere = external_gate(located.model)
     operators = operators_gate(facts)
-    hashes, manifest = hashes_gate(located)
+    hashes, manifest = hashes_gate(located, foreign=facts.foreign)
     size = facts.size_bytes + elsewhere
     findings.figures["file"] = {
         "sha256": facts.sha256,

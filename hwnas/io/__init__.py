@@ -6,7 +6,7 @@ May import only `hwnas.errors`.
 from hwnas.io.atomic import write_atomic, write_folder_atomic
 from hwnas.io.canonical import canonical_json, digest, digest_file, parse_json
 from hwnas.io.journal import Journal, read_journal
-from hwnas.io.schema import Schema, read_json, write_json
+from hwnas.io.schema import Schema, is_ours, read_json, write_json
 from hwnas.io.tensors import read_tensor, read_tensors, write_tensors
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "canonical_json",
     "digest",
     "digest_file",
+    "is_ours",
     "parse_json",
     "read_journal",
     "read_json",

@@ -60,6 +60,15 @@ def read_json(path: Path, schema: Schema) -> Document:
     return schema.check(parse_json(text, str(path)), str(path))
 
 
+def is_ours(path: Path) -> bool:
+    """Return whether a file says of which schema it is, as every document of ours does."""
+    try:
+        document = parse_json(Path(path).read_bytes(), str(path))
+    except (OSError, FormatError):
+        return False
+    return isinstance(document, dict) and "schema" in document
+
+
 def write_json(path: Path, schema: Schema, content: Document) -> None:
     """Write `content` under `schema`, atomically."""
     write_atomic(path, json.dumps(schema.stamp(content), indent=1, allow_nan=False) + "\n")

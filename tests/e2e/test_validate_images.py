@@ -142,6 +142,14 @@ def test_eight_bits_may_depend_on_the_batch_a_little(tmp_path):
     assert (verdict.gate("batch").state, verdict.exit_code) == ("passed", 0)
 
 
+def test_a_manifest_of_somebody_else_says_nothing(tmp_path):
+    written(tmp_path, ["batch", 3, 8, 8], ["batch", 3])
+    (tmp_path / "manifest.json").write_text('{"name": "an app", "start_url": "/"}')
+    for path in (tmp_path, tmp_path / "m.onnx"):
+        verdict = examine(path)
+        assert (verdict.state, verdict.gate("hashes").state) == ("passed", "skipped")
+
+
 @pytest.mark.parametrize("classes", [None, ("red", "green", "blue", "white")])
 def test_logits_are_counted_where_the_file_does_not_say_how_many(colours, tmp_path, classes):
     weight = np.ones((3, 10), np.float32)
