@@ -146,7 +146,8 @@ def matching(
         reason = f"{examples.name}: {len(classes)} classes for a model with {logits} logits"
         return failed("data", reason, hint="are these the images it was trained for?"), None
     unknown = [name for name in examples.classes if name not in set(classes)]
-    absent = [name for name in classes if name not in set(examples.classes)]
+    seen = {examples.classes[label] for label in np.unique(examples.labels)}
+    absent = [name for name in classes if name not in seen]
     counts = f"{len(examples.classes)} classes, {len(examples.labels)} images"
     if unknown:
         reason = (

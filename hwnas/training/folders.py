@@ -79,8 +79,11 @@ def _counts(parts: FolderParts) -> str:
 
 
 def labelled_folder(root: Path, *, channels: int) -> tuple[tuple[str, ...], Part]:
-    """Return (classes, images) of a folder of class folders as it is; no image is opened."""
-    return _scan(root, None, channels=channels, notes=[])
+    """Return (classes, images) of a folder of class folders as it is; no image is opened.
+
+    Unlike what is trained on it may hold one class, and some of its folders may be empty.
+    """
+    return _scan(root, None, channels=channels, notes=[], trained_on=False)
 
 
 def _from_one_folder(
@@ -147,16 +150,25 @@ def _subfolder(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def _scan(
-    root: Path, classes: tuple[str, ...] | None, *, channels: int, notes: list[str]
+    root: Path,
+    classes: tuple[str, ...] | None,
+    *,
+    channels: int,
+    notes: list[str],
+    trained_on: bool = True,
 ) -> tuple[tuple[str, ...], Part]:
-    """Return (classes, images) of a folder of class folders; `classes` must agree if given."""
+    """Return (classes, images) of a folder of class folders; `classes` must agree if given.
+
+    What is trained on has at least two classes, and images of each.
+    """
     names, loose = _class_names(root)
     if loose:
         notes.append(f"{root}: ignored {_count(loose, 'image')} outside class folders")
     if classes is None:
-        if len(names) < 2:
+        least = 2 if trained_on else 1
+        if len(names) < least:
             raise UsageError(
-                f"{root} holds {_count(names, 'class folder')}; at least 2 are needed",
+                f"{root} holds {_count(names, 'class folder')}; needed: at least {least}",
                 _way_out(root, names, loose),
             )
     elif set(names) != set(classes):
@@ -167,13 +179,18 @@ def _scan(
     ignored: list[str] = []
     for label, name in enumerate(order):
         found = _files(root, name, ignored)
-        if not found:
+        if not found and trained_on:
             raise UsageError(
                 f"class {name!r} has no image in {root / name}",
                 f"remove the folder if it is no class; accepted file names end in {_ENDINGS}",
             )
         files.extend(found)
         labels.extend([label] * len(found))
+    if not files:
+        raise UsageError(
+            f"there is no image in the class folders of {root}",
+            f"accepted file names end in {_ENDINGS}",
+        )
     if ignored:
         shown = ", ".join(ignored[:_SHOWN])
         notes.append(f"{root}: ignored {_count(ignored, 'file')} not named as images ({shown})")

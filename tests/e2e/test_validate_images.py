@@ -62,6 +62,18 @@ def test_missing_classes_are_told_and_may_be_accepted(artifact, images):
     assert verdict.figures["accuracy"]["accuracy"] == 1.0
 
 
+def test_one_class_may_do_and_folders_may_be_empty(artifact, images):
+    for path in (images / "boot").iterdir():
+        path.unlink()
+    for name in ("coat", "dress"):
+        shutil.rmtree(images / name)
+    found = failing(examine(artifact, data=images))
+    assert found == {"data": "no images of 3 of the model's 4 classes: 'boot', 'coat', 'dress'"}
+    shutil.rmtree(images / "boot")
+    verdict = examine(artifact, data=images, allow_missing_classes=True)
+    assert (verdict.exit_code, verdict.figures["accuracy"]["accuracy"]) == (0, 1.0)
+
+
 def test_unreadable_images_are_named(artifact, images):
     broken = next((images / "coat").iterdir())
     broken.write_bytes(b"no image")
