@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwnas.predictors.columns import FloatArray
 from hwnas.predictors.process import Process
@@ -17,6 +18,7 @@ from hwnas.predictors.process import Process
 Blocks = Mapping[str, FloatArray]
 
 JITTER = 1e-9
+FAR = 2.0
 
 
 class Known(NamedTuple):
@@ -52,6 +54,14 @@ class Posterior:
     def left_out(self) -> FloatArray:
         """Return the same of each known row, had it not been measured."""
         return np.asarray(np.maximum(1.0 / (self.inverse**2).sum(axis=0) - 1.0, 0.0))
+
+    def far(self, blocks: Blocks) -> NDArray[np.bool_]:
+        """Return for each row whether it is unlike what was measured.
+
+        Its variance is more than that of noise, and than FAR times what nine in ten known rows had
+        when they were left out.
+        """
+        return self.left(blocks) > max(1.0, FAR * float(np.quantile(self.left_out(), 0.9)))
 
     def covariance(self, blocks: Blocks) -> FloatArray:
         """Return how the values of these rows vary together, without noise."""

@@ -94,8 +94,8 @@ class Predictor:
         return self.stack.errors.share_at_most(relative, spread)
 
     def in_range(self, genes: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-        """Return for each row whether it lies within what was measured."""
-        return self.stack.columns.in_range(*self._checked(genes, costs))
+        """Return for each row whether it lies within what was measured, and is like it."""
+        return self._runner.in_range(*self._checked(genes, costs))
 
     def save(self, folder: Path) -> None:
         """Write the folder `folder`: a JSON card and a file of arrays, nothing executable."""

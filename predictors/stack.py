@@ -99,6 +99,16 @@ class Runner:
         known = self.stack.columns.blocks(*self.stack.known)
         return Posterior.given(self.stack.processes[SURE], known)
 
+    def in_range(self, genes: FloatArray, costs: FloatArray) -> NDArray[np.bool_]:
+        """Return for each row whether it lies within what was measured, and is like it."""
+        inside = self.stack.columns.in_range(genes, costs)
+        if self._posterior is not None:
+            for start in range(0, len(genes), PIECE):
+                at = slice(start, start + PIECE)
+                blocks = self.stack.columns.blocks(genes[at], costs[at])
+                inside[at] &= ~self._posterior.far(blocks)
+        return inside
+
     def _piece(self, genes: FloatArray, costs: FloatArray) -> Mixture:
         stack, weights = self.stack, self._weights
         blocks = stack.columns.blocks(genes, costs)

@@ -140,6 +140,11 @@ class TestPosterior:
         posterior = self.given(np.arange(60))
         assert (posterior.left(unseen) > posterior.left(seen)).all()
 
+    def test_what_was_measured_is_never_far(self):
+        for rows in (np.arange(60), np.arange(3)):
+            known = {name: block[rows] for name, block in self.blocks.items()}
+            assert not self.given(rows).far(known).any()
+
 
 class TestWeights:
     def test_the_right_member_gets_the_weight(self):

@@ -77,7 +77,7 @@ def curved(genes):
     return costs, 0.9 - 0.3 * np.exp(-costs[:, 0] / 5.0) + 0.002 * np.sin(7.0 * genes[:, 0])
 
 
-def test_intervals_are_wider_between_two_ends_than_among_many():
+def test_between_two_ends_is_not_within_what_was_measured():
     rng = np.random.default_rng(0)
     genes = rng.integers(0, 6, (600, 6)).astype(float)
     size = genes.sum(axis=1)
@@ -86,7 +86,11 @@ def test_intervals_are_wider_between_two_ends_than_among_many():
     known = np.vstack([ends, low[:30]])
     costs, y = curved(known)
     found = Predictor.fit(known, costs, y)
+    assert found.in_range(known, costs).all()
+    assert found.in_range(low[30:], curved(low[30:])[0]).mean() > 0.8
     middle = genes[size > 18]
+    inside = found.in_range(middle, curved(middle)[0])
+    assert inside.mean() < 0.2
     low_width, width = (
         np.median(np.subtract(*found.predict(rows, curved(rows)[0])[:0:-1]))
         for rows in (low[30:], middle)
