@@ -91,7 +91,7 @@ def _outwards(value: float, *, upper: bool) -> float:
 def _unlike(other: str, value: float, unit: str) -> str:
     """Return `value` in as few digits as tell it from another text."""
     texts = (shown(value, unit, digits=digits) for digits in range(DIGITS, 18))
-    return next(text for text in texts if text != other)
+    return next((text for text in texts if text != other), other)
 
 
 def _lowest(space: Space, of: Callable[[Codes], Floats], seed: int) -> Codes:

@@ -82,6 +82,8 @@ def test_an_impossible_lower_bound_names_the_nearest_possible_one():
 def test_a_budget_just_out_of_reach_is_told_from_the_nearest():
     with pytest.raises(InfeasibleError, match=r"at most 5\.4999ms .* nearest .* is 5\.5ms"):
         searched(Constraint(quantity="latency", most=5.4999))
+    with pytest.raises(InfeasibleError, match=r"accuracy at most 60 "):
+        searched(Constraint(quantity="accuracy", most=-60.0))
 
 
 def test_constraints_that_exclude_each_other_are_told_apart_from_impossible_ones():
