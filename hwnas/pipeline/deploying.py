@@ -131,13 +131,24 @@ def _ways(deploy: DeploySettings) -> tuple[str, ...]:
     return ("--settings", ",".join(f"{key}={value}" for key, value in fixed.items()))
 
 
+def _threads(deploy: DeploySettings) -> tuple[str, ...]:
+    """Return the option by which speed is told of as many threads as were searched for.
+
+    Of several numbers the best differs between models: it is told of one thread.
+    """
+    (count, *others) = sorted(set(deploy.threads))
+    return () if others or count == 1 else ("--threads", str(count))
+
+
 def _delivering(recipe: Recipe, folder: Path) -> list[Stage]:
     files = [name for name in recipe.deploy.precisions if name in PRECISIONS]
     precisions = ("--precision", ",".join(files)) if set(files) - {FP32} else ()
     return [
         Stage(
             name="export",
-            commands=(("export", "--run", str(folder), "--family", *precisions),),
+            commands=(
+                ("export", "--run", str(folder), "--family", *precisions, *_threads(recipe.deploy)),
+            ),
             reads=("supernet/*", "search/front.json"),
             writes=("artifacts/family/family.json",),
         ),
@@ -188,6 +199,7 @@ def _validations(folder: Path, recipe: Recipe) -> tuple[Command, ...]:
     checks = ("--data", images) if images else ()
     if least:
         checks = (*checks, "--min-accuracy", str(least))
+    checks = (*checks, *_threads(recipe.deploy))
     if not (family / FAMILY_FILE).exists():
         return (("validate", f"{family}/DIGEST/model.onnx", *checks),)
     return tuple(

@@ -194,11 +194,17 @@ def test_a_search_chooses_among_all_that_is_measured(
     changed: list[str], settings: dict[str, str], precision: str | None
 ) -> None:
     stages = stages_of(read_recipe("nano-digits", changed), "nano-digits", Path("run"))
-    words = {stage.name: stage.commands[0] for stage in stages if not callable(stage.commands)}
-    search, export = (
-        dict(zip(words[name], words[name][1:], strict=False)) for name in ("search", "export")
+    words = {
+        stage.name: (stage.commands() if callable(stage.commands) else stage.commands)[0]
+        for stage in stages
+    }
+    search, export, validate = (
+        dict(zip(words[name], words[name][1:], strict=False))
+        for name in ("search", "export", "validate")
     )
     assert export.get("--precision") == precision
+    threads = settings.get("threads", "1")
+    assert export.get("--threads", "1") == validate.get("--threads", "1") == threads
     assert ("--settings" in search) == bool(changed)
     if changed:
         usual = {"batch": "1", "workers": "1", "pages": "default"}
