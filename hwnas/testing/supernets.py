@@ -39,7 +39,8 @@ def randomised_supernet(space: Space, *, seed: int = 0) -> Supernet:
 
 
 def _archs(space: Space, n: int = 3) -> list[Arch]:
-    return [space.smallest(), space.largest(), *space.sample(n, np.random.default_rng(0))]
+    drawn = space.sample(n, np.random.default_rng(0))
+    return list(dict.fromkeys([space.smallest(), space.largest(), *drawn]))
 
 
 def _images(supernet: Supernet, arch: Arch, *, seed: int = 0) -> Tensor:
