@@ -22,7 +22,7 @@ from hwnas.nets import PlainNetwork, build_block
 from hwnas.nets.network import fitted
 from hwnas.nets.regularise import disturb
 from hwnas.profiling.sampling import read_archs
-from hwnas.spaces import SPACES, Arch, Network, Space, space
+from hwnas.spaces import Arch, Network, Space, space, space_names
 from hwnas.spaces.blocks import Block
 from hwnas.supernet.card import CARD_FILE, read_card
 from hwnas.supernet.subnet import (
@@ -360,12 +360,11 @@ def _own(wanted: _Wanted) -> dict[str, Any]:
     }
 
 
-_WITH_NETWORKS = [name for name in SPACES if space(name).parts]
 default_cfgs = _models.generate_default_cfgs(
     {
         model_name(name): _configuration(space(name).network(space(name).smallest()), None)
-        for name in _WITH_NETWORKS
+        for name in space_names()
     }
 )
-for _name in _WITH_NETWORKS:
+for _name in space_names():
     _models.register_model(_entrypoint(_name))

@@ -87,9 +87,9 @@ class Known(TextType):
 
 def spaces(incomplete: str) -> Items:
     """Return the declared spaces."""
-    from hwnas.spaces import SPACES
+    from hwnas.spaces import space_names
 
-    return _beginning(SPACES, incomplete)
+    return _beginning(space_names(), incomplete)
 
 
 def recipes(incomplete: str) -> Items:

@@ -30,10 +30,10 @@ def space() -> None:
 @verb_options
 def list_spaces(output: Output) -> None:
     """List the declared search spaces."""
-    from hwnas.spaces import CONVENTION, SPACES
+    from hwnas.spaces import CONVENTION, space_names
     from hwnas.spaces import space as declared
 
-    summaries = [_summary(declared(name)) for name in SPACES]
+    summaries = [_summary(declared(name)) for name in space_names()]
     rows = [
         [
             summary["space"],

@@ -7,7 +7,7 @@ from hwnas.profiling.profiles import Profile
 from hwnas.profiling.records import GRADES, Record, arch_digest
 from hwnas.profiling.sampling import space_of
 from hwnas.profiling.statistics import trimmed
-from hwnas.spaces import SPACES
+from hwnas.spaces import is_known
 
 _ROUNDING = 1e-3
 
@@ -33,7 +33,7 @@ def _arch_problems(record: Record) -> list[str]:
     """Return what is wrong with an architecture, as far as its space is known here."""
     if not isinstance(record.arch.get("genes"), dict):
         return ["its architecture has no genes"]
-    if record.arch["space"] not in SPACES:
+    if not is_known(record.arch["space"]):
         return []
     try:
         space_of(record.arch).arch(record.arch["genes"])

@@ -10,7 +10,7 @@ import numpy as np
 from hwnas.errors import FormatError, UsageError
 from hwnas.io import parse_json
 from hwnas.profiling.records import ArchJson
-from hwnas.spaces import SPACES, Arch, Space, bounded
+from hwnas.spaces import Arch, Space, bounded, is_known
 from hwnas.spaces import space as declared
 from hwnas.spaces.arch import genes_of
 from hwnas.spaces.space import Codes
@@ -115,7 +115,7 @@ def arch_document(space: Space, arch: Arch) -> dict[str, Any]:
     Classes and channels are no choices of the search, but they make another network.
     """
     document = arch.to_json()
-    usual = declared(space.name).options if space.name in SPACES else space.options
+    usual = declared(space.name).options if is_known(space.name) else space.options
     options = {name: value for name, value in space.options.items() if usual.get(name) != value}
     return {**document, "options": options} if options else document
 

@@ -288,4 +288,4 @@ def test_a_command_that_does_not_work_is_noticed(typed: Type, tmp_path: Path) ->
 
 def test_the_manuals_are_those_that_have_commands() -> None:
     having = {path.stem for path in DOCS.glob("*.md") if list(executable(path))}
-    assert having - {"cli", "results"} == {*MANUALS, TUTORIAL.stem}
+    assert having - {"cli", "results", "spaces"} == {*MANUALS, TUTORIAL.stem}

@@ -48,7 +48,7 @@ def test_wrong_declarations_are_explained(genes, requires, message: str) -> None
 def test_unknown_names_come_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown space 'nasvitt'; did you mean nasvit") as caught:
         hwnas.space("nasvitt")
-    assert caught.value.hint == "hwnas space list"
+    assert caught.value.hint.startswith("hwnas space list")
     with pytest.raises(UsageError, match="unknown option of space nano 'clases'"):
         hwnas.space("nano", clases=3)
     with pytest.raises(UsageError, match="classes = 0; accepted"):
