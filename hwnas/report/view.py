@@ -14,10 +14,11 @@ from hwnas.pipeline.landmarks import Landmark, comparable
 from hwnas.report.baselines import Baseline
 from hwnas.report.gather import Material
 from hwnas.report.words import SPACE, listed, quantity
+from hwnas.search.budgets import MORE_IS_BETTER
 
 ACCURACY, LATENCY, MACS = "accuracy", "latency", "macs"
 MOST_SPOTS = 300
-_AMOUNT = re.compile(r"[\w:.-]+")
+_CLAUSE = re.compile(r"(\w+)[: ]?(.*?)[ =](\S+)")  # a quantity, its device, and how much
 _NONE: Mapping[str, float] = {}
 _KINDS = {LATENCY: units.DURATION_MS, MACS: units.COUNT}
 
@@ -128,19 +129,26 @@ def limits_of(asked: Answer | Verified, name: str) -> list[float]:
 
 def limits_in(budget: str, name: str) -> list[float]:
     """Return the upper ends that a budget such as `latency 25ms` sets for a quantity."""
-    kind = _KINDS[name.partition(":")[0]]
+    wanted, _, device = name.partition(":")
     found = []
-    for part in re.split(r"[,;]\s*|\s+and\s+", budget):
-        words = _AMOUNT.findall(part.replace("=", " "))
-        if not words or words[0].partition(":")[0] != name.partition(":")[0]:
-            continue
-        device = name.partition(":")[2]
-        if device and device not in (words[0].partition(":")[2], *words[1:-1]):
+    for said, amount in _clauses(budget):
+        kind, _, where = said.partition(":")
+        if kind != wanted or (device and where != device):
             continue
         try:
-            found.append(units.parse(words[-1].rpartition("..")[2], kind))
+            found.append(units.parse(amount.rpartition("..")[2], _KINDS[kind]))
         except UsageError:  # such as a share of the largest
             continue
+    return found
+
+
+def _clauses(budget: str) -> list[tuple[str, str]]:
+    """Return the quantities of a budget with what is said of each, "" for one that is not known."""
+    found = []
+    for part in filter(None, budget.split(", ")):
+        clause = _CLAUSE.fullmatch(part)
+        name = ":".join(filter(None, clause.group(1, 2))) if clause else ""
+        found.append((name, clause[3] if clause else part))
     return found
 
 
@@ -156,20 +164,24 @@ def budget_words(budget: str, limits: Mapping[str, float] = _NONE) -> str:
 
     `limits`: what shares of the largest come to.
     """
-    parts = []
-    for part in re.split(r"[,;]\s*|\s+and\s+", budget):
-        words = part.replace("=", " ").split()
-        if len(words) == 2 and words[1][0].isdigit():
-            amount = re.sub(r"(?<=\d)(?=[A-Za-z%/])", SPACE, words[1])
-            share = ""
-            if amount.endswith("%"):
-                share = " of the largest"
-                if words[0] in limits:
-                    share += f" ({quantity(words[0], limits[words[0]])})"
-            parts.append(f"{words[0].replace(':', ' on ')} up to {amount}{share}")
-        elif part:
-            parts.append(part)
-    return listed(parts)
+    return listed([_bound(name, amount, limits) for name, amount in _clauses(budget)])
+
+
+def _bound(name: str, amount: str, limits: Mapping[str, float]) -> str:
+    """Return one quantity of a budget in words."""
+    if not name:
+        return amount
+    low, dots, high = re.sub(r"(?<=\d)(?=[A-Za-z%/])", SPACE, amount).partition("..")
+    if not dots and name.partition(":")[0] not in MORE_IS_BETTER:
+        low, high = "", low
+    if low and high:
+        bound = f"from {low} to {high}"
+    else:
+        bound = f"of at least {low}" if low else f"up to {high}"
+    if "%" in amount:
+        bound += " of the largest"
+        bound += f" ({quantity(name, limits[name])})" if name in limits else ""
+    return f"{what(name)} {bound}"
 
 
 def _spot(index: int, choice: Choice, x_name: str) -> Spot:

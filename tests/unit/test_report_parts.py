@@ -29,6 +29,7 @@ from hwnas.report.words import (
     plural,
     quantity,
 )
+from hwnas.search.budgets import label, parse_budgets
 
 FINITE = st.floats(1e-3, 1e6, allow_nan=False)
 
@@ -145,6 +146,7 @@ def test_values_have_few_digits_and_a_unit_that_does_not_wrap() -> None:
         ("latency 25ms, macs 200M", "macs", [200e6]),
         ("latency server=25ms, latency pi5=80ms", "latency:pi5", [80.0]),
         ("latency:pi5 80ms", "latency:pi5", [80.0]),
+        ("latency:my board 80ms, latency:my pi 90ms", "latency:my pi", [90.0]),
         ("", "latency", []),
         ("<script>", "latency", []),
     ],
@@ -167,13 +169,35 @@ def test_shares_are_limits_once_they_are_resolved() -> None:
 def test_budgets_in_words() -> None:
     assert budget_words("latency 25ms") == "latency up to 25\u00a0ms"
     assert budget_words("latency 25ms, macs 200M") == (
-        "latency up to 25\u00a0ms and macs up to 200\u00a0M"
+        "latency up to 25\u00a0ms and MACs up to 200\u00a0M"
     )
     assert budget_words("latency 60%") == "latency up to 60\u00a0% of the largest"
     assert budget_words("latency 60%", {"latency": 4.2}) == (
         "latency up to 60\u00a0% of the largest (4.20\u00a0ms)"
     )
     assert budget_words("") == ""
+    assert budget_words("quick") == "quick"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "typed", "said"),
+    [
+        ("latency", "25ms", "latency up to 25 ms"),
+        ("latency", "..25ms", "latency up to 25 ms"),
+        ("latency", "5ms..20ms", "latency from 5 ms to 20 ms"),
+        ("latency", "my board=25ms", "latency on my board up to 25 ms"),
+        ("latency", "40%..60%", "latency from 40 % to 60 % of the largest"),
+        ("macs", "200M..", "MACs of at least 200 M"),
+        ("throughput", "200/s", "throughput of at least 200 /s"),
+        ("throughput", "60%", "throughput of at least 60 % of the largest"),
+        ("throughput", "pi5=200/s..300/s", "throughput on pi5 from 200 /s to 300 /s"),
+    ],
+)
+def test_a_budget_that_was_typed_is_told_as_it_was_meant(
+    quantity: str, typed: str, said: str
+) -> None:
+    (budgets,) = parse_budgets({quantity: typed})
+    assert budget_words(label(budgets)).replace("\u00a0", " ") == said
 
 
 def test_the_best_of_many_is_a_front() -> None:
