@@ -128,8 +128,13 @@ def key_of(one: Choice | Verified) -> tuple[str, str]:
 
 
 def last_of(verified: Sequence[Verified]) -> list[Verified]:
-    """Return the last verification of each choice for a budget on a device."""
-    return list({(key_of(entry), entry.budget, entry.device): entry for entry in verified}.values())
+    """Return the last verification of each choice for a budget on a device, in that order."""
+    found: dict[tuple[object, ...], Verified] = {}
+    for entry in verified:
+        key = (key_of(entry), entry.budget, entry.device)
+        found.pop(key, None)
+        found[key] = entry
+    return list(found.values())
 
 
 def device_of(front: Front, name: str) -> str | None:

@@ -13,12 +13,22 @@ from hwnas.report.html import Html, element, joined
 from hwnas.report.labels import text_width
 from hwnas.report.plot import Room, drawing, line, mark
 from hwnas.report.scales import Scale, scale_for, tick_labels
-from hwnas.report.view import ACCURACY, limits_of, what
-from hwnas.report.words import DASH, SPACE, digits, percent, plural, quantity, settings_text, short
+from hwnas.report.view import ACCURACY, LATENCY, limits_of, what
+from hwnas.report.words import (
+    DASH,
+    SPACE,
+    digits,
+    listed,
+    percent,
+    plural,
+    quantity,
+    settings_text,
+    short,
+)
 
 ANCHOR, TITLE = "promises", "Promised and delivered"
 _ROW = 30.0
-_MOST = 40
+_MOST = 40  # rows of a figure
 _CHANGE, _STAR = "promised → measured", "★"
 
 
@@ -32,11 +42,14 @@ def section(material: Material) -> Section:
             command=f"hwnas search --run {material.run.typed} --latency 25ms --verify 5",
         )
     blocks: list[Block] = []
-    latest = last_of(material.verified)[-_MOST:]
+    latest = last_of(material.verified)
     for name in _measured_names(latest):
         rows = _subnets(latest, name)
         if rows:
             blocks += [Paragraph(text=_sentence(rows, name)), _ranges(rows, name)]
+    otherwise = _otherwise(latest)
+    if otherwise:
+        blocks.append(Paragraph(text=otherwise))
     if latest:
         blocks.append(_table(latest))
     if material.manifests:
@@ -52,7 +65,6 @@ class Subnet:
     promised: Estimate
     measured: float
     limits: tuple[float, ...]
-    met: bool
 
 
 def _subnets(latest: Sequence[Verified], name: str) -> list[Subnet]:
@@ -67,7 +79,6 @@ def _subnets(latest: Sequence[Verified], name: str) -> list[Subnet]:
             promised=entries[-1].predicted[name],
             measured=entries[-1].measured[name],
             limits=() if name == ACCURACY else _limits(entries, name),
-            met=all(entry.met for entry in entries),
         )
         for (digest, _), entries in alike.items()
     ]
@@ -80,7 +91,7 @@ def _limits(entries: Sequence[Verified], name: str) -> tuple[float, ...]:
 
 def _measured_names(rows: Sequence[Verified]) -> list[str]:
     names = dict.fromkeys(name for entry in rows for name in entry.measured)
-    return [name for name in names if name.partition(":")[0] in ("latency", "accuracy")]
+    return [name for name in names if name.partition(":")[0] in (LATENCY, ACCURACY)]
 
 
 def _sentence(rows: Sequence[Subnet], name: str) -> str:
@@ -95,10 +106,35 @@ def _sentence(rows: Sequence[Subnet], name: str) -> str:
         f"{_capital(what(name))}: {inside} of {plural(len(rows), 'measurement')} lie in the "
         f"promised 90 % interval; the median difference is {how}."
     )
-    if name != "accuracy":
-        broken = sum(not row.met for row in rows)
-        text += f" {broken or 'None'} of them broke a budget when measured."
+    limited = [row for row in rows if row.limits]
+    if limited:
+        longer = sum(row.measured > min(row.limits) for row in limited)
+        text += f" {longer or 'None'} of them took longer than a budget allows."
     return text
+
+
+def _otherwise(latest: Sequence[Verified]) -> str:
+    """Return how many broke a budget though no latency was too long, and by what."""
+    broken = [entry for entry in latest if not entry.met and _is_fast(entry)]
+    if not broken:
+        return ""
+    above = dict.fromkeys(
+        what(name)
+        for entry in broken
+        for name, limit in entry.limits.items()
+        if entry.measured.get(name, 0.0) > limit
+    )
+    text = f"{plural(len(broken), 'verification')} broke a budget though no latency was too long"
+    return f"{text}: by {listed(list(above))}." if above else f"{text}."
+
+
+def _is_fast(entry: Verified) -> bool:
+    """Return whether every latency that was measured is within a budget that is known."""
+    names = [name for name in entry.measured if name.partition(":")[0] == LATENCY]
+    within = [
+        entry.measured[name] <= min(found) for name in names if (found := limits_of(entry, name))
+    ]
+    return bool(names) and all(within) and bool(within or entry.limits)
 
 
 def _capital(text: str) -> str:
@@ -106,12 +142,16 @@ def _capital(text: str) -> str:
 
 
 def _ranges(rows: Sequence[Subnet], name: str) -> Block:
+    shown = rows[-_MOST:]
+    which = "each verified subnet"
+    if len(shown) < len(rows):
+        which = f"the last {len(shown)} of {plural(len(rows), 'verified subnet')}"
     legend = [("range", "promised: 90 % interval"), ("measured", "measured")]
-    if any(row.limits for row in rows):
+    if any(row.limits for row in shown):
         legend.append(("budget-mark", "budget"))
     return figure(
-        lambda width: range_figure(rows, name, width),
-        f"Promised and measured {what(name)} of each verified subnet.",
+        lambda width: range_figure(shown, name, width),
+        f"Promised and measured {what(name)} of {which}.",
         legend=tuple(legend),
     )
 

@@ -127,3 +127,46 @@ def test_what_was_measured_again_within_the_budget_is(copied: Path) -> None:
     assert all(card.warning for card in cards(searched(copied, found, broken)))
     kept = [replace(entry, met=True) for entry in verified]
     assert not any(card.warning for card in cards(searched(copied, found, [*broken, *kept])))
+
+
+def test_all_verifications_count_and_the_last_are_drawn(copied: Path) -> None:
+    found, verified = before(copied)
+    found = replace(found, choices=found.choices[:50])
+    many = [
+        replace(
+            verified[0], digest=choice.digest, predicted=choice.predicted,
+            measured={
+                "accuracy": choice.predicted["accuracy"].mean,
+                "latency": choice.predicted["latency"].mean * (2 if number < 15 else 1),
+            },
+        )
+        for number, choice in enumerate(found.choices)
+    ]  # fmt: skip
+    found = replace(found, answers=())
+    assert len(many) == 50
+    section = promises.section(searched(copied, found, many))
+    assert "Latency: 35 of 50 measurements lie in the promised" in said(section)
+    figures = [block for block in section.blocks if block.kind == "figure"]
+    assert "of the last 40 of 50\u00a0verified subnets" in figures[0].caption
+    assert figures[0].wide.count('class="range"') == 40
+    (table,) = (block for block in section.blocks if block.kind == "table"
+                and "verified" in block.caption)  # fmt: skip
+    assert len(table.rows) == 50
+
+
+def test_a_budget_that_another_quantity_broke_is_not_told_as_one_of_the_latency(
+    copied: Path,
+) -> None:
+    found, verified = before(copied)
+    broken = [
+        replace(entry, budget="latency 99ms, size 1MB", limits={"latency": 99.0, "size": 1e6},
+                measured={**entry.measured, "size": 1.1e6}, met=False)
+        for entry in verified
+    ]  # fmt: skip
+    text = said(promises.section(searched(copied, found, broken)))
+    assert "None of them took longer than a budget allows" in text
+    assert "6 verifications broke a budget though no latency was too long: by size." in text
+    late = [replace(entry, limits={"latency": 0.1, "size": 2e6}) for entry in broken]
+    text = said(promises.section(searched(copied, found, late)))
+    assert "6 of them took longer than a budget allows" in text
+    assert "no latency was too long" not in text
