@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hwnas.export.validate_accuracy import wilson
-from hwnas.pipeline.fronts import Answer, Choice, Front, Verified, key_of, last_of
+from hwnas.pipeline.fronts import Answer, Choice, Front, Verified, device_of, key_of, last_of
 from hwnas.pipeline.significance import too_few_hold
 from hwnas.report import known
 from hwnas.report.baselines import RANDOM, UNIFORM, Baseline, baselines_for
@@ -107,9 +107,22 @@ def headline(front: Front | None, verified: Sequence[Verified] = ()) -> str:
 def is_measured(front: Front, verified: Sequence[Verified]) -> bool:
     """Return whether accuracy and latency of all that a front recommends were measured."""
     known, names = measured_of(verified), (ACCURACY, *axes_of(front)[:1])
-    return all(
-        name in known.get(key_of(choice), {}) for choice in _best(front) for name in names
-    )  # fmt: skip
+    best = _best(front)
+    return bool(best) and all(name in known.get(key_of(c), {}) for c in best for name in names)
+
+
+def device_shown(material: Material, front: Front) -> str:
+    """Return the device whose latency the headline tells, empty where it tells none."""
+    latency = next((name for name in axes_of(front) if name != MACS), None)
+    if latency is None:
+        return ""
+    device = device_of(front, latency)
+    if device is not None:
+        return device
+    # Older fronts do not say for which device they are.
+    measured = [entry.device for entry in material.verified]
+    profiled = [profile.header.device.name for _, profile in material.profiles]
+    return listed(list(dict.fromkeys(measured or profiled)))
 
 
 def _best(front: Front) -> list[Choice]:

@@ -17,7 +17,7 @@ from hwnas.report.choices import picks
 from hwnas.report.gather import Material, gather
 from hwnas.report.html import Html, element, joined
 from hwnas.report.plot import area, line, mark
-from hwnas.report.words import listed, plural
+from hwnas.report.words import plural
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -84,9 +84,9 @@ def _over(material: Material) -> list[str]:
 def _under(material: Material) -> str:
     if material.front is None:
         return "This run has not been searched yet."
-    devices = dict.fromkeys(profile.header.device.name for _, profile in material.profiles)
     known = front.is_measured(material.front, material.verified)
-    where = f" on {listed(list(devices))}" if devices else ""
+    device = front.device_shown(material, material.front)
+    where = f" on {device}" if device else ""
     models = sum(len(manifest.models) for _, manifest in material.manifests)
     exported = f", {plural(models, 'file')} exported" if models else ""
     return f"As {'measured' if known else 'predicted'}{where}{exported}."

@@ -17,6 +17,7 @@ from hwnas.pipeline.fronts import (
     write_front,
 )
 from hwnas.pipeline.rundir import open_run
+from hwnas.profiling.profiles import read_profile, write_profile
 from hwnas.report import front, promises
 from hwnas.report.blocks import Card, Section
 from hwnas.report.gather import Material, gather
@@ -170,3 +171,24 @@ def test_a_budget_that_another_quantity_broke_is_not_told_as_one_of_the_latency(
     text = said(promises.section(searched(copied, found, late)))
     assert "6 of them took longer than a budget allows" in text
     assert "no latency was too long" not in text
+
+
+def test_the_device_is_the_one_whose_latency_is_told(copied: Path) -> None:
+    found, verified = before(copied)
+    path = copied / "profiles" / "toy-board.jsonl"
+    profile = read_profile(path)
+    other = replace(profile.header, device=replace(profile.header.device, name="pi5"))
+    write_profile(copied / "profiles" / "pi5.jsonl", replace(profile, header=other))
+
+    def device(of: Front, known: list[Verified]) -> str:
+        return front.device_shown(searched(copied, of, known), of)
+
+    assert device(found, verified) == "Toy board"
+    assert device(replace(found, provenance={"devices": {"pi5": []}}), []) == "pi5"
+    without = [
+        replace(choice, predicted={"accuracy": choice.predicted["accuracy"]})
+        for choice in found.choices
+    ]
+    assert device(replace(found, choices=tuple(without)), []) == ""
+    nothing = replace(found, answers=(replace(found.answers[0], recommended=None),))
+    assert not front.is_measured(nothing, verified)
