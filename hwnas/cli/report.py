@@ -29,6 +29,11 @@ def report(
 
     if place is not None and folder is not None and place != folder:
         raise UsageError(f"two runs are named: {place} and --run {folder}", "leave one out")
+    if png and out is not None and out.suffix.lower() == ".png":
+        raise UsageError(
+            f"--out {out}: would be both the page and its picture, which goes beside the page",
+            f"name the page: --out {out.with_suffix('.html')} --png",
+        )
     page = write_report(find_run(place or folder).folder, output=out)
     document = {"report": str(page), "bytes": page.stat().st_size, "png": None}
     text = f"{page}: {page.stat().st_size / 1e3:.0f} kB"

@@ -358,6 +358,15 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys) -> None:
     assert "not a run folder" in capsys.readouterr().err
 
 
+def test_the_picture_does_not_take_the_place_of_the_page(
+    finished: Path, tmp_path: Path, capsys
+) -> None:
+    place = tmp_path / "page.PNG"
+    assert main(["report", str(finished), "--out", str(place), "--png"]) == 2
+    assert f"name the page: --out {place.with_suffix('.html')} --png" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_picture_without_a_browser_says_how_to_get_one(copied: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("HWNAS_BROWSER", "no-such-browser")
     assert main(["report", str(copied), "--png"]) == 1
