@@ -73,6 +73,7 @@ def evaluate(
     said = _Said(genes=table, costs=price, y=truth, seed=seed)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(truth))
+    inner = len(truth) - math.ceil(len(truth) / folds)  # what every fold leaves, or one row more
     seen: dict[int, list[float]] = {}
     predictions = np.empty((3, len(truth)))
     seconds = []
@@ -82,12 +83,11 @@ def evaluate(
         started = time.process_time()
         predictions[:, out] = said(out, rest)
         seconds.append(time.process_time() - started)
-        for rows in _sizes(len(rest), shares):
+        for rows in _sizes(inner, shares):
             mean = said(out, rng.permutation(rest)[:rows]).mean
             error = 100.0 * float((np.abs(mean - truth[out]) / size[out]).mean())
             seen.setdefault(rows, []).append(error)
     scores = score(truth, *predictions)
-    inner = len(truth) - len(truth) // folds
     seen[inner] = [scores.mape]
     curve = tuple(CurvePoint(rows=n, mape=float(np.mean(seen[n]))) for n in sorted(seen))
     floor, factor, power = fitted_law(curve)

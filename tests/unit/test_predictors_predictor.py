@@ -228,6 +228,11 @@ def test_evaluation_sees_no_row_twice():
     assert real.fit_cpu_s > 0.0
 
 
+def test_a_point_of_the_learning_curve_is_of_all_folds():
+    found = evaluate(*measured(29), folds=2, shares=(0.75,))  # which leave 14 and 15 rows
+    assert [point.rows for point in found.curve] == [10, 14]
+
+
 def test_an_accuracy_of_zero_does_not_drown_the_others():
     genes, costs, y = measured(26)
     y[3] = 0.0
