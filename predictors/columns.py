@@ -137,7 +137,7 @@ def trees_see(blocks: Mapping[str, FloatArray]) -> NDArray[np.float32]:
 def _spread(table: FloatArray) -> tuple[NDArray[np.int64], FloatArray, FloatArray]:
     """Return (indices, means, scales) of the columns that are not constant."""
     used = np.flatnonzero(varying(table))
-    return used, table[:, used].mean(axis=0), table[:, used].std(axis=0)
+    return used, table[:, used].mean(axis=0), table.std(axis=0)[used]
 
 
 def _choices(genes: FloatArray, gene: NDArray[np.int64], value: FloatArray) -> FloatArray:
