@@ -43,7 +43,10 @@ class _Loan:
     leaf: nn.Parameter
     where: Where
     address: int
-    grad: Tensor | None
+    trained: bool
+    registered: Mapping[str, Tensor | None]
+    name: str
+    grad: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +69,7 @@ class Shared(nn.Module):
     def at(self, block: Block) -> nn.Module:
         """Return the plain module of `block`, in step with the shared tensors."""
         borrower = self._borrowers.get(block)
-        if borrower is None or any(loan.full.data_ptr() != loan.address for loan in borrower.loans):
+        if borrower is None or _is_outdated(borrower):
             borrower = self._borrowers[block] = self._borrow(block)
         with torch.no_grad():
             for loan in borrower.copies:
@@ -75,13 +78,13 @@ class Shared(nn.Module):
                 if not torch.equal(loan.leaf, present):
                     loan.leaf.copy_(present)
         if torch.is_grad_enabled():
-            _share_gradients(borrower)
+            self._share_gradients(borrower)
         return borrower.module
 
     def lent(self, block: Block) -> Iterator[Lent]:
         """Yield what the plain module of `block` has borrowed, as far as it is trained."""
         for loan in self._borrowers[block].loans:
-            if loan.full.requires_grad:
+            if loan.trained:
                 yield Lent(loan.full, loan.leaf, loan.where)
 
     def take(self, block: Block) -> nn.Module:
@@ -110,7 +113,9 @@ class Shared(nn.Module):
         loans, copies = [], []
         for name, full, where in list(self._cuts(block, module)):
             leaf = nn.Parameter(cut(full.detach(), where), requires_grad=full.requires_grad)
-            loan = _Loan(full, leaf, where, full.data_ptr(), None)
+            path, _, last = name.rpartition(".")
+            registered = self.get_submodule(path)._parameters
+            loan = _Loan(full, leaf, where, full.data_ptr(), full.requires_grad, registered, last)
             loans.append(loan)
             if not is_view(where):
                 copies.append(loan)
@@ -129,6 +134,26 @@ class Shared(nn.Module):
                 norm.running_mean = statistics.get(f"{name}.running_mean")
                 norm.running_var = statistics.get(f"{name}.running_var")
         return _Borrower(module.train(self.training), loans, copies)
+
+    def _share_gradients(self, borrower: _Borrower) -> None:
+        for loan in borrower.loans:
+            if not loan.trained:
+                continue
+            grad = loan.full.grad
+            if grad is None:
+                self._drop_gradients()
+                grad = loan.full.grad = torch.zeros_like(loan.full)
+            if grad is not loan.grad:
+                loan.grad = grad
+                if is_view(loan.where):
+                    loan.leaf.grad = cut(grad, loan.where)
+
+    def _drop_gradients(self) -> None:
+        """Let go of gradients that the full tensors no longer have; views keep all their memory."""
+        for borrower in self._borrowers.values():
+            for loan in borrower.loans:
+                if loan.grad is not None and loan.full.grad is None:
+                    loan.grad = loan.leaf.grad = None
 
     def _cuts(self, block: Block, module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Where]]:
         table = axes_of(block)
@@ -214,17 +239,14 @@ def _expect_strided_gradients() -> None:
         leaf.sum().backward()  # type: ignore[no-untyped-call]
 
 
-def _share_gradients(borrower: _Borrower) -> None:
-    for loan in borrower.loans:
-        full = loan.full
-        if not full.requires_grad:
-            continue
-        if full.grad is None:
-            full.grad = torch.zeros_like(full)
-        if full.grad is not loan.grad:
-            loan.grad = full.grad
-            if is_view(loan.where):
-                loan.leaf.grad = cut(full.grad, loan.where)
+def _is_outdated(borrower: _Borrower) -> bool:
+    """Return whether a shared tensor was replaced, moved, frozen or thawed since."""
+    return any(
+        loan.registered[loan.name] is not loan.full
+        or loan.full.data_ptr() != loan.address
+        or loan.full.requires_grad != loan.trained
+        for loan in borrower.loans
+    )
 
 
 def _collect(loan: _Loan, leaf: Tensor) -> None:

@@ -1,5 +1,7 @@
 """Picks by hand, and the guards around borrowed weights."""
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hwnas.sharing.cut import add_back, axes_of_tensor, cut, pick_of, where_of
 from hwnas.sharing.picks import PICKS, bilateral, centre, cyclic, ordinal
 from hwnas.spaces.blocks import Stem
 from hwnas.supernet import Supernet, accuracy
+from hwnas.training.flat import FlatParameters
 
 
 def entries(pick, want: int, size: int) -> list[int]:
@@ -146,6 +149,51 @@ def test_frozen_tensors_get_no_gradient() -> None:
     frozen.requires_grad_(True)
     supernet(torch.randn(2, 3, 24, 24), arch).sum().backward()
     assert all(tensor.grad is not None for tensor in frozen.parameters())
+
+
+def test_tensors_may_be_frozen_and_thawed_at_any_time() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    arch, images = supernet.space.smallest(), torch.randn(2, 3, 24, 24)
+
+    def gradients() -> list[torch.Tensor | None]:
+        supernet(images, arch).sum().backward()
+        stem = supernet.blocks["stem"].parameters()
+        return [None if tensor.grad is None else tensor.grad.clone() for tensor in stem]
+
+    supernet.blocks["stem"].requires_grad_(False)
+    assert gradients()[0] is None
+    supernet.requires_grad_(True)
+    first = gradients()
+    assert all(gradient.abs().sum() > 0 for gradient in first)
+    supernet.blocks["stem"].requires_grad_(False)
+    assert all(map(torch.equal, gradients(), first))
+
+
+def test_tensors_may_be_replaced_at_any_time() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    arch, images = supernet.space.smallest(), torch.randn(2, 3, 24, 24)
+    supernet(images, arch)
+    flat = FlatParameters(supernet, decays=lambda name, tensor: tensor.dim() > 1)
+    flat.attach(0)
+    supernet(images, arch).sum().backward()
+    assert flat.gradients[0].abs().sum() > 0
+    with torch.no_grad():
+        flat.weights.mul_(1.5)
+    assert torch.equal(supernet(images, arch), supernet.extract(arch)(images))
+
+
+def test_gradients_that_were_set_to_none_are_not_kept() -> None:
+    supernet = Supernet(hwnas.space("nano"))
+    archs = supernet.space.sample(6, np.random.default_rng(0))
+    stem = next(supernet.blocks["stem"].parameters())
+    old = []
+    for arch in archs:
+        supernet.at(arch)
+        old.append(weakref.ref(stem.grad))
+        supernet.zero_grad()
+    supernet.at(supernet.space.largest())
+    gc.collect()
+    assert [reference() for reference in old] == [None] * len(old)
 
 
 def test_wrong_images_are_explained() -> None:
