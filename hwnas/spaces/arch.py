@@ -63,4 +63,9 @@ def genes_of(document: Any, origin: str) -> tuple[str, dict[str, Value]]:  # noq
     space, genes = document.get("space"), document.get("genes")
     if not isinstance(space, str) or not isinstance(genes, dict):
         raise FormatError(f"{origin}: an architecture needs 'space' and 'genes'")
-    return space, genes
+    return space, {gene: _value(value) for gene, value in genes.items()}
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a value with tuples for the lists that JSON has for them."""
+    return tuple(map(_value, value)) if isinstance(value, list) else value

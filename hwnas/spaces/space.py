@@ -261,6 +261,7 @@ class Space:
             for placed in part.blocks({gene: arch[gene] for gene in part.genes})
         )
         side = self.side if isinstance(self.side, int) else int(arch[self.side])
+        _check_chain(self.name, blocks, side)
         return Network(
             side=side,
             channels=self.options["channels"],
@@ -277,9 +278,9 @@ class Space:
     def covering(self) -> dict[str, list[Block]]:
         """Return, for each slot in order, blocks that between them need every shared tensor.
 
-        All combinations of a part's genes where that is practical; else those of the first and
-        the last value of each gene; else the smallest, the largest, and what differs from either
-        in one gene.
+        All combinations of a part's genes where that is practical; else the smallest, the largest,
+        what differs from either in one gene, and, where that is practical, all combinations of the
+        first and the last value of each gene.
         """
         self._needs_network()
         slots: dict[str, dict[Block, None]] = {}
@@ -302,23 +303,44 @@ class Space:
             )
 
 
+def _check_chain(space: str, blocks: Sequence[Placed], side: int) -> None:
+    slots = set()
+    for placed in blocks:
+        if placed.slot in slots:
+            raise UsageError(
+                f"space {space!r} has two blocks in slot {placed.slot!r} of a network",
+                "give each block of a network a slot of its own",
+            )
+        if placed.side != side:
+            raise UsageError(
+                f"space {space!r}: the block in slot {placed.slot!r} is placed at side "
+                f"{placed.side}, and gets a map of side {side}",
+                f"Placed({placed.slot!r}, ..., side={side})",
+            )
+        slots.add(placed.slot)
+        side = placed.block.side_after(side)
+
+
 def _combinations(choices: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
-    ends = [tuple(dict.fromkeys((values[0], values[-1]))) for values in choices]
-    for some in (choices, ends):
-        if prod(len(values) for values in some) <= _COVERING_LIMIT:
-            return product(*some)
-    changed = [tuple(values[end] for values in choices) for end in (0, -1)]
-    for start in tuple(changed):
-        changed += [
+    if prod(len(values) for values in choices) <= _COVERING_LIMIT:
+        return product(*choices)
+    chosen = [tuple(values[end] for values in choices) for end in (0, -1)]
+    for start in tuple(chosen):
+        chosen += [
             (*start[:at], value, *start[at + 1 :])
             for at, values in enumerate(choices)
             for value in values
         ]
-    return changed
+    ends = [tuple(dict.fromkeys((values[0], values[-1]))) for values in choices]
+    if prod(len(values) for values in ends) <= _COVERING_LIMIT:
+        chosen += product(*ends)
+    return chosen
 
 
-def _plain(value: Value) -> Value:
-    """Return the number that a scalar of numpy holds: JSON knows no others."""
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a tuple may hold anything
+    """Return the number that a scalar of numpy holds, also in tuples: JSON knows no others."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
     return value.item() if isinstance(value, np.generic) else value
 
 

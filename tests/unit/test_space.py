@@ -1,5 +1,6 @@
 """Spaces declared by hand, and what wrong declarations and requests get."""
 
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -141,6 +142,42 @@ def test_choices_may_be_true_and_false() -> None:
     for genes in ({"squeezes": 1, "depth": 1}, {"squeezes": True, "depth": True}):
         with pytest.raises(UsageError, match="is not in space flags"):
             space.arch(genes)
+
+
+def test_choices_may_be_tuples() -> None:
+    space = Space("pairs", genes={"kernels": ((np.int64(1), 3), (3, 5), ((3, 3), "x"))})
+    for kernels in space.genes["kernels"]:
+        arch = space.arch({"kernels": kernels})
+        assert space.arch_from_json(json.loads(json.dumps(arch.to_json()))) == arch
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (Placed("a", Stem(cin=4, cout=4, stride=1), 8), "two blocks in slot 'a'"),
+        (Placed("b", Stem(cin=4, cout=4, stride=1), 16), "'b' is placed at side 16, and .* side 8"),
+    ],
+)
+def test_blocks_that_make_no_chain_are_refused(second: Placed, message: str) -> None:
+    blocks = (Placed("a", Stem(cin=1, cout=4), 16), second)
+    space = Space("s", genes={"x": (1,)}, parts=(Part("p", ("x",), lambda genes: blocks),),
+                  side=16, options={"classes": 2, "channels": 1})  # fmt: skip
+    with pytest.raises(UsageError, match=message):
+        space.network(space.smallest())
+
+
+def test_parts_with_many_combinations_cover_every_value() -> None:
+    genes = {"kind": ("a", "b", "c"), **{f"g{place}": (0, 1, 2, 3) for place in range(7)}}
+
+    def blocks(chosen) -> tuple[Placed, ...]:
+        width = 1 + sum(value for gene, value in chosen.items() if gene != "kind")
+        return (Placed(f"stem-{chosen['kind']}", Stem(cin=1, cout=width), 8),)
+
+    space = Space("s", genes=genes, parts=(Part("p", tuple(genes), blocks),), side=8,
+                  options={"classes": 2, "channels": 1})  # fmt: skip
+    covering = space.covering()
+    assert set(covering) == {"stem-a", "stem-b", "stem-c"}
+    assert {max(block.cout for block in of) for of in covering.values()} == {22}
 
 
 def test_costs_of_a_part_with_more_combinations_than_integers() -> None:
