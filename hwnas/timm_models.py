@@ -299,8 +299,7 @@ def _entrypoint(of: str) -> Callable[..., nn.Module]:
     ) -> nn.Module:
         given = {**(options or {}), "classes": num_classes or None, "channels": in_chans}
         wanted = _resolve(of, arch, {key: v for key, v in given.items() if v is not None})
-        if wanted.folder is not None:
-            _check_options(wanted, options or {})
+        _check_options(wanted, options or {})
         if in_chans is not None and in_chans != wanted.space.options["channels"]:
             fitting = {**wanted.space.options, "channels": in_chans}
             wanted = _Wanted(space=space(of, **fitting), arch=wanted.arch, folder=wanted.folder)
@@ -337,7 +336,7 @@ def _entrypoint(of: str) -> Callable[..., nn.Module]:
 def _check_options(wanted: _Wanted, options: Mapping[str, Any]) -> None:
     """Raise UsageError where a subnet's space was declared with other options than asked for."""
     own = wanted.space.options
-    if any(own.get(name) != value for name, value in options.items()):
+    if wanted.folder and any(own.get(name) != value for name, value in options.items()):
         raise UsageError(
             f"{wanted.folder}: has options {dict(own)}, not {dict(options)}",
             "leave out options=; num_classes= and in_chans= fit a subnet to other data",
