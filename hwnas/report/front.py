@@ -25,6 +25,7 @@ from hwnas.report.view import ACCURACY, MACS, View, axes_of, budget_words, view_
 from hwnas.report.words import (
     DASH,
     MINUS,
+    every,
     interval,
     listed,
     plural,
@@ -130,8 +131,7 @@ def _best(front: Front) -> list[Choice]:
 
 
 def _span(name: str, values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return quantity(name, low) if low == high else interval(name, low, high)
+    return interval(name, min(values), max(values))
 
 
 def front_section(material: Material) -> tuple[Section, list[int]]:
@@ -213,11 +213,12 @@ def _sentences(view: View, front: Front) -> str:
     spots = view.on_front
     first, last = spots[0], spots[-1]
     name = view.x_name
-    text = (
-        f"{plural(len(front.choices), 'subnet')}, from {quantity(ACCURACY, first.y.mean)} at "
-        f"{quantity(name, first.x.mean)} to {quantity(ACCURACY, last.y.mean)} at "
-        f"{quantity(name, last.x.mean)}, as predicted. "
-    )
+    ends = [
+        f"{quantity(ACCURACY, spot.y.mean)} at {quantity(name, spot.x.mean)}"
+        for spot in (first, last)
+    ]
+    span = ends[0] if ends[0] == ends[1] else f"from {ends[0]} to {ends[1]}"
+    text = f"{plural(len(front.choices), 'subnet')}, {span}, as predicted. "
     if view.recommended:
         text += _against(view)
     if view.delivered:
@@ -319,6 +320,6 @@ def _table(front: Front, shown: list[int]) -> Table:
         rows=tuple(rows),
         caption=f"Predicted values with 90 % intervals (low{DASH}high).",
         right=frozenset(range(1, len(names) + 1)),
-        folded=f"All {len(rows)} subnets as a table",
+        folded=f"{every(len(rows), 'subnet')} as a table",
         choices=tuple(shown),
     )

@@ -18,6 +18,7 @@ from hwnas.report.words import (
     DASH,
     SPACE,
     digits,
+    every,
     listed,
     percent,
     plural,
@@ -221,7 +222,7 @@ def _table(rows: Sequence[Verified]) -> Table:
         rows=tuple(lines),
         caption="Every verified subnet, with the grade of its latency measurement.",
         right=frozenset(range(3, 3 + len(names))),
-        folded=f"All {plural(len(rows), 'verification')} as a table",
+        folded=f"{every(len(rows), 'verification')} as a table",
     )
 
 

@@ -35,8 +35,9 @@ def percent(share: float, decimals: int = 1) -> str:
 
 def count(value: float) -> str:
     """Return a large count such as 12.3 M."""
+    shown = abs(float(f"{value:.3g}"))  # 999,990 is shown as 1.00 M
     for factor, unit in _PREFIXES:
-        if abs(value) >= factor:
+        if shown >= factor:
             return f"{digits(value / factor)}{SPACE}{unit}"
     return f"{value:.0f}"
 
@@ -59,8 +60,13 @@ def quantity(name: str, value: float) -> str:
 
 
 def interval(name: str, low: float, high: float) -> str:
-    """Return an interval of a named quantity such as 87.9–88.9 %, the unit once."""
+    """Return an interval of a named quantity such as 87.9–88.9 %, the unit once.
+
+    One value where both ends read the same.
+    """
     first, last = quantity(name, low), quantity(name, high)
+    if first == last:
+        return first
     plain, separator, unit = first.rpartition(SPACE)
     if separator and last.endswith(SPACE + unit):
         first = plain
@@ -77,6 +83,11 @@ def listed(words: Sequence[str], *, last: str = "and") -> str:
 def plural(number: float, noun: str, nouns: str = "") -> str:
     """Return a number with its noun: 1 subnet, 2 subnets."""
     return f"{number:,}{SPACE}{noun if number == 1 else nouns or noun + 's'}"
+
+
+def every(number: int, noun: str) -> str:
+    """Return all of so many: the subnet, all 12 subnets."""
+    return f"The {noun}" if number == 1 else f"All {plural(number, noun)}"
 
 
 def short(digest: str) -> str:

@@ -1,5 +1,6 @@
 """What the page of a run says follows from what was measured of that front, and only from it."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -192,3 +193,13 @@ def test_the_device_is_the_one_whose_latency_is_told(copied: Path) -> None:
     assert device(replace(found, choices=tuple(without)), []) == ""
     nothing = replace(found, answers=(replace(found.answers[0], recommended=None),))
     assert not front.is_measured(nothing, verified)
+
+
+def test_a_single_choice_is_no_range(copied: Path) -> None:
+    found, _ = before(copied)
+    answer = replace(found.answers[0], recommended=0, knee=0, listed=(0,))
+    material = searched(copied, replace(found, choices=found.choices[:1], answers=(answer,)), [])
+    section, _ = front.front_section(material)
+    assert re.search(r"\b1 subnet, [\d.]+ % at [\d.]+ ms, as predicted", said(section))
+    (table,) = (block for block in section.blocks if block.kind == "table" and block.choices)
+    assert table.folded == "The subnet as a table"

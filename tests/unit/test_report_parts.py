@@ -130,6 +130,10 @@ def test_values_have_few_digits_and_a_unit_that_does_not_wrap() -> None:
     assert quantity("size", 1_650_000) == "1.65\u00a0MB"
     assert quantity("latency:pi5", 80) == "80.0\u00a0ms"
     assert interval("accuracy", 0.879, 0.889) == "87.9–88.9\u00a0%"
+    assert interval("latency", 0.2041, 0.2044) == "0.204\u00a0ms"
+    assert [count(value) for value in (999.4, 999.6, 999_990)] == [
+        "999", "1.00\u00a0k", "1.00\u00a0M",
+    ]  # fmt: skip
     assert interval("macs", 9.5e5, 2e6) == "950\u00a0k–2.00\u00a0M"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert plural(1, "subnet") == "1\u00a0subnet"
