@@ -95,8 +95,9 @@ def run(
     progress = _Overall(output, seconds, due)
     begun = time.monotonic()
     failure = run_stages(
-        asked.stages(), asked.folder, launch=_launcher(output), start=start, tell=progress
-    )
+        asked.stages(), asked.folder, launch=_launcher(output, progress), start=start,
+        tell=progress,
+    )  # fmt: skip
     _conclude(output, asked.folder, time.monotonic() - begun)
     if failure is not None:
         raise failure
@@ -240,13 +241,17 @@ def _estimated(output: Output, asked: _Asked) -> tuple[_Asked, dict[str, float]]
 
 
 class _Overall:
-    """Tells which stage begins and how long all that is left will take."""
+    """Tells which stage begins and how long all that is left will take.
+
+    `stage`: the name of the one that began last.
+    """
 
     def __init__(self, output: Output, seconds: Mapping[str, float], due: Sequence[str]) -> None:
         self._output, self._seconds, self._left = output, seconds, list(due)
+        self.stage = ""
 
     def __call__(self, step: "Step") -> None:
-        name = step.stage.name
+        self.stage = name = step.stage.name
         head = f"[{step.number}/{step.total}] {name}"
         if not step.due:
             self._output.note(f"{head}: skipped, {step.why}")
@@ -258,7 +263,7 @@ class _Overall:
         self._left = after
 
 
-def _launcher(output: Output) -> "Callable[[Command], None]":
+def _launcher(output: Output, progress: _Overall) -> "Callable[[Command], None]":
     flags = ["--quiet"] if output.quiet else []
 
     def launch(command: "Command") -> None:
@@ -273,7 +278,7 @@ def _launcher(output: Output) -> "Callable[[Command], None]":
         )
         code = _waited(child)
         if code:
-            raise StageError(command[0], code if code > 0 else 128 - code)
+            raise StageError(progress.stage, code if code > 0 else 128 - code)
 
     return launch
 

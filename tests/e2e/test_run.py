@@ -59,7 +59,7 @@ def test_what_was_done_before_is_not_timed_again(
         return asked, dict.fromkeys(STAGES, 60.0)
 
     monkeypatch.setattr(verb, "_estimated", estimated)
-    monkeypatch.setattr(verb, "_launcher", lambda _: lambda command: None)
+    monkeypatch.setattr(verb, "_launcher", lambda *_: lambda command: None)
     monkeypatch.setattr(verb, "_conclude", lambda *_: None)
     assert main(["run", "nano-digits", "--run", str(tmp_path)]) == 0
     assert bool(timed) == (unknown is not None)
@@ -86,7 +86,7 @@ def test_a_run_keeps_the_lengths_that_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands: list[Sequence[str]] = []
-    monkeypatch.setattr(verb, "_launcher", lambda _: commands.append)
+    monkeypatch.setattr(verb, "_launcher", lambda *_: commands.append)
     monkeypatch.setattr(verb, "_conclude", lambda *_: None)
     monkeypatch.setattr(verb, "_estimated", lambda _, asked: (asked, dict.fromkeys(STAGES, 1.0)))
     began = read_recipe(
@@ -111,6 +111,18 @@ def test_a_run_keeps_the_lengths_that_it_began_with(
     told = capsys.readouterr().err
     assert "--within: '5' has no unit" in told
     assert "such as 5min" in told
+
+
+@pytest.mark.parametrize(("word", "stage"), [("--explain", "explain"), ("fit", "fit")])
+def test_a_failure_names_the_stage_not_the_verb(
+    tmp_path: Path, monkeypatch, capsys, word: str, stage: str
+) -> None:
+    processes = SimpleNamespace(Popen=lambda command, **_: command, DEVNULL=None)
+    monkeypatch.setattr(verb, "subprocess", processes)
+    monkeypatch.setattr(verb, "_waited", lambda command: int(word in command))
+    monkeypatch.setattr(verb, "_estimated", lambda _, asked: (asked, dict.fromkeys(STAGES, 1.0)))
+    assert main(["run", "nano-digits", "--run", str(tmp_path)]) == 1
+    assert f"stage {stage} failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("as_json", [True, False])
