@@ -3,9 +3,10 @@
 What a stage reads outside the run folder, the images, is part of what binds it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hwnas.errors import (
     HwnasError,
@@ -238,13 +239,27 @@ def _is_answered_in_part(folder: Path, error: HwnasError) -> bool:
 
 def _explanations(folder: Path) -> tuple[Command, ...]:
     """Return the command that shows where the time of the largest recommended subnet goes."""
-    front = folder / FOLDER / FRONT_FILE
-    picks: list[int] = []
-    if front.exists():
-        answers = read_front(front).answers
-        picks = [answer.recommended for answer in answers if answer.recommended is not None]
-    chosen = read_front(front).choices[picks[-1]].digest[:12] if picks else "DIGEST"
-    return (("profile", "--run", str(folder), "--explain", chosen),)
+    place = folder / FOLDER / FRONT_FILE
+    front = read_front(place) if place.exists() else None
+    answers = front.answers if front is not None else ()
+    picks = [answer.recommended for answer in answers if answer.recommended is not None]
+    if front is None or not picks:
+        return (("profile", "--run", str(folder), "--explain", "DIGEST"),)
+    chosen = front.choices[picks[-1]]
+    way = _explained_way(chosen.settings or {})
+    return (("profile", "--run", str(folder), "--explain", chosen.digest[:12], *way),)
+
+
+def _explained_way(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options that explain a subnet as it is to be run, as far as that can be told.
+
+    Only ONNX Runtime tells the time of each operation; precisions of others may be unknown to it.
+    """
+    if settings.get("backend") != PLAINEST["backend"]:
+        return ()
+    how = {key: str(settings.get(key, PLAINEST[key])) for key in ("threads", "precision")}
+    unusual = {key: value for key, value in how.items() if value != PLAINEST[key]}
+    return tuple(word for key, value in unusual.items() for word in (f"--{key}", value))
 
 
 def _test_images(data: DataSettings, folder: Path) -> str | None:

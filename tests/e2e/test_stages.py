@@ -4,6 +4,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,6 +301,33 @@ def test_a_run_goes_on_where_a_search_answers_some_budgets(
         failure = run_stages([search], run.folder, launch=launch, tell=lambda step: None)
         assert isinstance(failure, InfeasibleError)
         assert "search did not find all" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, []),
+        ({"threads": 2, "precision": "int8_dynamic"},
+         ["--threads", "2", "--precision", "int8_dynamic"]),
+        ({"backend": "openvino", "precision": "bf16"}, []),  # it does not tell where time goes
+    ],
+)  # fmt: skip
+def test_time_is_explained_for_the_way_that_is_recommended(
+    tmp_path: Path, changed: dict[str, Any], words: list[str]
+) -> None:
+    of = space("nano", channels=1)
+    arch = of.smallest()
+    usual = {"backend": "onnxruntime", "threads": 1, "batch": 1, "precision": "fp32"}
+    choice = Choice(
+        digest=arch.digest, genes=dict(arch), predicted={}, costs={}, settings={**usual, **changed}
+    )
+    answer = Answer(budget="latency 1ms", recommended=0, knee=0, reason="", feasible=1)
+    run = create_run(tmp_path / "r", of=of, origin={"recipe": "0" * 64, "start": ""})
+    write_front(run, Front(space=of.name, options={}, choices=(choice,), answers=(answer,)))
+    stages = stages_of(read_recipe("nano-digits"), "nano-digits", run.folder)
+    (command,) = next(stage for stage in stages if stage.name == "explain").resolved()
+    at = command.index("--explain")
+    assert list(command[at + 1 :]) == [arch.digest[:12], *words]
 
 
 def test_after_a_failed_gate_the_run_goes_on(tmp_path: Path) -> None:
