@@ -8,13 +8,16 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwnas.errors import HwnasError, UnreliableError
 from hwnas.export.validate_types import Gate, Limits, Running, State, failed, passed
 from hwnas.io.units import DURATION_MS, SIZE_BYTES, format_value
 from hwnas.profiling.paces import Pace
 from hwnas.profiling.records import Grade, Latency, Record
+
+if TYPE_CHECKING:
+    from hwnas.profiling.jobs import Options
 
 # By what a time measured with this grade may exceed the truth; None if nobody knows.
 _EXCESS: Mapping[Grade, float | None] = {"A": 1.0, "B": 1.0, "C": 1.5, "D": None}
@@ -42,8 +45,7 @@ def measure_file(
     """
     from hwnas.profiling.backends import FileModel, backend
     from hwnas.profiling.driver import profile
-    from hwnas.profiling.jobs import Job, Options
-    from hwnas.profiling.measure import Plan
+    from hwnas.profiling.jobs import Job
     from hwnas.profiling.profiles import read_profile
     from hwnas.profiling.records import Settings
 
@@ -55,18 +57,7 @@ def measure_file(
         pages=running.pages,
     )
     job = Job(arch={"space": "file", "genes": {}}, backend=running.backend, settings=settings)
-    # More runs than a profile takes: a percentile of the tail needs them.
-    seconds = running.seconds
-    plan = Plan(
-        target=0.005, min_runs=200, max_runs=1000, max_s=seconds, patience_s=max(8.0, seconds)
-    )
-    options = Options(
-        force=True,
-        plan=plan,
-        timeout_s=_TIMEOUT_S + 2 * plan.patience_s,
-        paces=paces,
-        at_pace=False,
-    )
+    options = _options(running.seconds, paces)
     with tempfile.TemporaryDirectory(prefix="hwnas-") as folder:
         path = Path(folder) / "profile.jsonl"
         try:
@@ -78,6 +69,23 @@ def measure_file(
             if not path.exists():  # else the failure is a record, with its reason
                 raise
         return read_profile(path).records[job.key]
+
+
+def _options(seconds: float, paces: tuple[Pace, ...]) -> "Options":
+    from hwnas.profiling.jobs import Options
+    from hwnas.profiling.measure import Plan
+
+    # More runs than a profile takes: a percentile of the tail needs them.
+    plan = Plan(
+        target=0.005, min_runs=200, max_runs=1000, max_s=seconds, patience_s=max(8.0, seconds)
+    )
+    return Options(
+        force=True,
+        plan=plan,
+        timeout_s=_TIMEOUT_S + 2 * plan.patience_s,
+        paces=paces,
+        at_pace=False,
+    )
 
 
 def speed_gates(record: Record, limits: Limits) -> list[Gate]:

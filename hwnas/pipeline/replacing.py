@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwnas.errors import HwnasError, UsageError
+from hwnas.io.atomic import is_unfinished
 
 _ELSEWHERE = "choose another --out"
 
@@ -31,10 +32,15 @@ def check_replaceable(folder: Path, what: str, files: Callable[[Path], set[Path]
         raise UsageError(
             f"{folder}: exists and is no {what} of ours ({error.message})", _ELSEWHERE
         ) from error
-    others = sorted(set(there) - ours)
+    others = sorted(path for path in set(there) - ours if not _is_left_over(path, ours))
     if others:
         name = others[0].relative_to(folder)
         raise UsageError(
             f"{folder}: holds {name}, which is no part of the {what} and would be deleted",
             f"move it elsewhere, or {_ELSEWHERE}",
         )
+
+
+def _is_left_over(path: Path, ours: set[Path]) -> bool:
+    """Return whether a process that was killed left it of writing one of our files."""
+    return any(path.parent == one.parent and is_unfinished(path, one.name) for one in ours)

@@ -79,6 +79,16 @@ def test_what_was_put_beside_ours_is_named(tmp_path: Path, kind: str, make, plac
         replace(folder, kind)
 
 
+def test_what_a_killed_writer_left_is_no_work_of_somebody(tmp_path: Path) -> None:
+    ours = tmp_path / "out" / "verdict.json"
+    ours.parent.mkdir()
+    (ours.parent / ".verdict.json.x1y2z3").write_text("half of it")
+    check_replaceable(ours.parent, "artifact", lambda _: {ours})
+    (ours.parent / ".notes.txt.x1y2z3").write_text("of another")
+    with pytest.raises(UsageError, match=r"holds \.notes\.txt\.x1y2z3"):
+        check_replaceable(ours.parent, "artifact", lambda _: {ours})
+
+
 @pytest.mark.parametrize("kind", ["artifact", "family"])
 def test_empty_folders_are_written_to(tmp_path: Path, kind: str) -> None:
     (tmp_path / "out" / "within").mkdir(parents=True)
