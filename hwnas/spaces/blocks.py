@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple, Protocol
 
+from hwnas.errors import UsageError
+
 HEAD_DIM = 8
 
 
@@ -62,6 +64,13 @@ def _depthwise(channels: int, side: int, kernel: int) -> Operation:
     return Operation("depthwise", weights * side * side, weights, channels * side * side)
 
 
+def _accept(block: Block, *, is_possible: bool, field: str, accepted: str) -> None:
+    if not is_possible:
+        raise UsageError(
+            f"{type(block).__name__}: {field} = {getattr(block, field)}; accepted: {accepted}"
+        )
+
+
 def _norm(channels: int) -> Operation:
     return Operation("norm", 0, 2 * channels, 0)
 
@@ -100,14 +109,25 @@ class MBConv:
     squeezes: bool
     random_shortcut: bool = False
 
+    def __post_init__(self) -> None:
+        _accept(self, is_possible=self.kernel % 2 == 1, field="kernel", accepted="odd numbers")
+
     @property
     def squeezed(self) -> int:
         """The width inside the squeeze-and-excitation branch."""
         return round_to_8(self.mid // 4)
 
     def side_after(self, side: int) -> int:
-        """Return the side of the output map."""
-        return strided(side, self.stride)
+        """Return the side of the output map, which the shortcut has to pool to, too."""
+        after = strided(side, self.stride)
+        pooled = (side + 2 * (side % 2) - self.stride) // self.stride + 1
+        if self.stride > 1 and pooled != after:
+            raise UsageError(
+                f"MBConv: with stride = {self.stride} a map of side {side} has side {after} after "
+                f"the convolution and {pooled} in the shortcut; accepted: 1, 2 and divisors of "
+                f"{side}"
+            )
+        return after
 
     def operations(self, side: int) -> Iterator[Operation]:
         """Yield the costs for an input map of `side`."""
@@ -148,6 +168,20 @@ class Transformer:
     scale_gain: float = 1.0
     scale_init: float = 1e-4
 
+    def __post_init__(self) -> None:
+        heads, rest = divmod(self.dim, HEAD_DIM)
+        _accept(
+            self, is_possible=heads > 0 and rest == 0, field="dim",
+            accepted=f"multiples of {HEAD_DIM}",
+        )  # fmt: skip
+        along = isqrt(max(self.windows, 0))
+        _accept(
+            self,
+            is_possible=along > 0 and along**2 == self.windows and self.side % along == 0,
+            field="windows",
+            accepted=f"squares of what divides the side {self.side}",
+        )
+
     @property
     def heads(self) -> int:
         """The number of attention heads."""
@@ -174,13 +208,14 @@ class Transformer:
         return 2 * self.window_side - 1
 
     def side_after(self, side: int) -> int:
-        """Return `side`: the map keeps its size."""
+        """Return `side`: the map keeps its size, which is that of the table of positions."""
+        _accept(self, is_possible=side == self.side, field="side", accepted=f"{side}, the map's")
         return side
 
     def operations(self, side: int) -> Iterator[Operation]:
         """Yield the costs for an input map of `side`."""
         dim, value, heads = self.dim, self.value_dim, self.heads
-        tokens = side * side
+        tokens = self.side_after(side) ** 2
         pairs = tokens * tokens // self.windows
         for cin, cout in ((dim, dim), (dim, dim), (dim, value), (value, dim)):
             yield _conv(cin, cout, side, bias=True, kind="linear")

@@ -9,7 +9,7 @@ import pytest
 import hwnas
 from hwnas.errors import HwnasError, InfeasibleError, UsageError
 from hwnas.spaces import Part, Placed, Requires, Space
-from hwnas.spaces.blocks import Stem
+from hwnas.spaces.blocks import MBConv, Stem, Transformer
 from hwnas.spaces.costs import CostTables
 from hwnas.spaces.restrict import restricted
 from hwnas.spaces.sampling import cost_range
@@ -164,6 +164,30 @@ def test_blocks_that_make_no_chain_are_refused(second: Placed, message: str) -> 
                   side=16, options={"classes": 2, "channels": 1})  # fmt: skip
     with pytest.raises(UsageError, match=message):
         space.network(space.smallest())
+
+
+def mbconv(**fields) -> MBConv:
+    return MBConv(**{"cin": 8, "cout": 8, "mid": 16, "kernel": 3, "stride": 1,
+                     "expands": True, "squeezes": False, **fields})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("block", "side", "message"),
+    [
+        (lambda: Transformer(dim=28, side=7), 7, "dim = 28; accepted: multiples of 8"),
+        (lambda: Transformer(dim=0, side=7), 7, "dim = 0; accepted"),
+        (lambda: Transformer(dim=8, side=9, windows=4), 9, "windows = 4; accepted: squares of"),
+        (lambda: Transformer(dim=8, side=8, windows=2), 8, "windows = 2; accepted"),
+        (lambda: Transformer(dim=8, side=8), 7, "side = 8; accepted: 7, the map's"),
+        (lambda: mbconv(kernel=4), 8, "kernel = 4; accepted: odd"),
+        (lambda: mbconv(stride=3), 8, "has side 3 after the convolution and 2 in the shortcut"),
+        (lambda: mbconv(stride=4), 9, "has side 3 after the convolution and 2"),
+    ],
+)
+def test_blocks_that_no_network_can_have_are_refused(block, side: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(block().operations(side))
+    assert [mbconv(stride=stride).side_after(9) for stride in (1, 2, 3)] == [9, 5, 3]
 
 
 def test_parts_with_many_combinations_cover_every_value() -> None:
