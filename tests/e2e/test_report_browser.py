@@ -6,6 +6,7 @@ without one. Whoever has none sets HWNAS_NO_BROWSER=1; then this file holds no t
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,18 @@ def test_nothing_is_wider_than_the_page(shown: Browser, window: Window) -> None:
         (s) => s.checkVisibility()).map((s) => s.getBoundingClientRect().right)""")
     assert len(visible) >= 6
     assert max(visible) <= window.width
+
+
+@pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_long_name_does_not_widen_the_page(
+    browser: Browser, page: Path, tmp_path: Path, window: Window
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(page.parent, folder)
+    (folder / "config.toml").write_text(f'[data]\nname = "{120 * "x"}"\n')
+    browser.show_on(window)
+    browser.open(report(folder))
+    assert browser.run("document.documentElement.scrollWidth") <= window.width
 
 
 @pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["desktop", "phone"])
