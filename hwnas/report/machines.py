@@ -128,8 +128,7 @@ def _record(material: Material) -> Table:
     options = ", ".join(f"{name} {value}" for name, value in sorted(run.options.items()))
     lines = [("space", f"{run.space} ({options})" if options else run.space)]
     if material.data:
-        held = material.recipe.get("data", {}).get("heldout")
-        lines.append(("data", f"{material.data}{_held_out(held)}"))
+        lines.append(("data", f"{material.data}{_held_out(material.heldout_images)}"))
     if material.step is not None:
         lines.append(("supernet", f"after {plural(material.step, 'step')} ({run.status})"))
     lines.append(("weights from", _origin(material)))
@@ -151,11 +150,9 @@ def _record(material: Material) -> Table:
     )
 
 
-def _held_out(wanted: object) -> str:
-    """Return how much of the training images serves the search, a share or a count."""
-    if not isinstance(wanted, int | float):
-        return ""
-    return f", {percent(wanted, 0) if wanted < 1 else f'{wanted:g}'} held out for accuracies"
+def _held_out(images: int) -> str:
+    """Return on how many images accuracies were measured; recipes say what they would hold out."""
+    return f", accuracies on {plural(images, 'held-out image')}" if images else ""
 
 
 def _origin(material: Material) -> str:

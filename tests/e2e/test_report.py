@@ -213,7 +213,8 @@ def test_a_folder_of_images_is_named_as_data(copied: Path, tmp_path: Path) -> No
     page, html = page_of(copied, tmp_path)
     assert "space nano · my images" in html
     assert "steps on my images;" in " ".join(page.sections["training"].split())
-    assert "my images, 20\u00a0% held out for accuracies" in page.sections["measuring"]
+    # A folder for validation would be what is held out, and not a share of the others.
+    assert "my images, accuracies on 8,000\u00a0held-out images" in page.sections["measuring"]
 
 
 def test_hostile_names_stay_text(copied: Path, tmp_path: Path) -> None:
