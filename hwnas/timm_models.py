@@ -11,6 +11,7 @@ another number of classes), a file with an architecture, its genes, "smallest" o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ __all__ = ["TimmNetwork", "default_cfgs"]  # a list: timm adds the models' names
 
 Genes = Mapping[str, Any]
 _PREFIX = "hwnas_"
-_ANY_SIDE = 2**16  # halved by every stride, whatever a network's real side is
 
 
 class TimmNetwork(PlainNetwork):
@@ -188,10 +188,9 @@ class Maps(_Getter):  # type: ignore[misc] # timm is untyped
 def _feature_info(description: Network) -> list[dict[str, Any]]:
     """Return, for each stride, the channels of its last map and the block that makes it."""
     info: dict[int, dict[str, Any]] = {}
-    side = _ANY_SIDE
+    reduction = 1
     for placed in description.blocks[:-1]:
-        side = placed.block.side_after(side)
-        reduction = _ANY_SIDE // side
+        reduction *= ceil(placed.side / placed.block.side_after(placed.side))
         info[reduction] = {
             "num_chs": _width(placed.block),
             "reduction": reduction,

@@ -26,7 +26,7 @@ from hwnas.pipeline.extracting import extract
 from hwnas.pipeline.fronts import Front, fingerprints, latest_front
 from hwnas.pipeline.replacing import check_replaceable
 from hwnas.pipeline.rundir import Run, recorded_versions
-from hwnas.pipeline.selecting import select
+from hwnas.pipeline.selecting import select_choice
 from hwnas.profiling.machine import device
 from hwnas.profiling.paces import paces_here
 from hwnas.profiling.records import Device
@@ -78,7 +78,7 @@ def export_family(
     subnets, paces = [], paces_here(run.profiles)
     for number, choice in enumerate(chosen, start=1):
         note(f"member {number} of {len(chosen)}: extracting it")
-        selection = select(run, arch=front.choices[choice.index].digest)
+        selection = select_choice(run, front, choice.index)
         subnets.append(extract(run, selection, recipe=recipe).folder)
 
     def write(place: Path) -> None:
@@ -109,25 +109,32 @@ def _note_of(note: Note, member: str, text: str) -> None:
 
 
 def _recommended(run: Run, front: Front) -> list[_Chosen]:
-    budgets: dict[int, list[str]] = {}
+    # A subnet is one member, also where it is recommended in two ways to run it.
+    budgets: dict[str, list[str]] = {}
+    places: dict[str, int] = {}
     for answer in front.answers:
         if answer.recommended is not None:
-            budgets.setdefault(answer.recommended, []).append(answer.budget)
+            digest = front.choices[answer.recommended].digest
+            budgets.setdefault(digest, []).append(answer.budget)
+            places.setdefault(digest, answer.recommended)
     if not budgets:
         raise UsageError(
             f"the search of {run.folder} recommends nothing, so there is nothing to export",
             f"hwnas search --run {run.typed} --latency 10ms,20ms",
         )
-    return [_Chosen(index=index, budgets=tuple(found)) for index, found in budgets.items()]
+    return [
+        _Chosen(index=places[digest], budgets=tuple(found)) for digest, found in budgets.items()
+    ]
 
 
 def _spread(front: Front, members: int) -> list[_Chosen]:
-    if members > len(front.choices):
+    by_digest = {choice.digest: index for index, choice in enumerate(front.choices)}
+    if members > len(by_digest):
         raise UsageError(
-            f"{members} members asked for, the front has {len(front.choices)} choices",
+            f"{members} members asked for, the front has {len(by_digest)} choices",
             "ask for fewer: --members N",
         )
-    order = sorted(range(len(front.choices)), key=lambda index: _cost(front, index))
+    order = sorted(by_digest.values(), key=lambda index: _cost(front, index))
     last = len(order) - 1
     picks = [order[round(place * last / (members - 1))] for place in range(members)]
     return [_Chosen(index=index, budgets=()) for index in picks]

@@ -1,7 +1,7 @@
 """Which subnet of a run is meant: by architecture, by digest, or by what a search answered."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ from hwnas.pipeline.fronts import (
     Front,
     arch_of,
     fingerprints,
+    key_of,
     latest_front,
     read_verified,
 )
-from hwnas.pipeline.rundir import Run, space_of
+from hwnas.pipeline.predictors import ACCURACY
+from hwnas.pipeline.rundir import Run, latest_step, space_of
+from hwnas.profiling.machine import slug
 from hwnas.profiling.profiles import read_profile
 from hwnas.profiling.sampling import read_archs
 from hwnas.search.budgets import Budget, parse_budgets
@@ -52,7 +55,16 @@ def select(
     if pick is not None or latency is not None:
         raise UsageError("an architecture is named, and a pick of the search, too", "leave out one")
     found = _named(run, space_of(run), arch)
-    return Selection(arch=found, promised=_promise_of(run, found))
+    front = _front(run)
+    promised = None if front is None else _promise_of(run, front, found.digest)
+    return Selection(arch=found, promised=promised)
+
+
+def select_choice(run: Run, front: Front, index: int) -> Selection:
+    """Return the subnet of a choice of the front of a run."""
+    _check_current(run, front, index)
+    answer = _answer_recommending(front, index)
+    return Selection(arch=arch_of(front, index), promised=_promise(run, front, index, answer))
 
 
 # -- by architecture ----------------------------------------------------------------------------
@@ -125,16 +137,39 @@ def _picked(run: Run, pick: str, latency: str | None) -> Selection:
             if answer.listed
             else f"hwnas search --run {run.typed} with a budget that can be met",
         )
+    _check_current(run, front, index)
     return Selection(arch=arch_of(front, index), promised=_promise(run, front, index, answer))
+
+
+def _check_current(run: Run, front: Front, index: int) -> None:
+    """Raise UsageError where the search was for other weights than those that would be cut out."""
+    if _is_current(run, front):
+        return
+    raise UsageError(
+        f"the search of {run.folder} was for the weights of step {_step(front)}; the supernet has "
+        f"been trained to step {latest_step(run)} since",
+        f"hwnas fit --run {run.typed} and search again; or take what it chose all the same: "
+        f"--arch {front.choices[index].digest[:12]}",
+    )
+
+
+def _is_current(run: Run, front: Front) -> bool:
+    return _step(front) in (None, latest_step(run))
+
+
+def _step(front: Front) -> int | None:
+    """Return the step whose weights a front is of; older ones do not say."""
+    step: int | None = front.provenance.get("supernet", {}).get("step")
+    return step
 
 
 def _answer(run: Run, front: Front, latency: str | None) -> Answer:
     known = ", ".join(answer.budget or "no budget" for answer in front.answers)
     if latency is not None:
-        wanted = _latency(latency)
+        wanted, devices = _latency(latency), list(front.provenance.get("devices", ()))
         # An answer to this budget alone comes before one to it and others together.
         for answer in sorted(front.answers, key=lambda answer: len(_clauses(answer.budget))):
-            if _meets(answer.budget, wanted):
+            if _meets(answer.budget, wanted, devices):
                 return answer
         raise UsageError(
             f"{run.folder} has no answer for latency {latency}; there is one for: {known}",
@@ -150,17 +185,24 @@ def _answer(run: Run, front: Front, latency: str | None) -> Answer:
 
 def _clauses(budget: str) -> list[tuple[str, str]]:
     """Return the (quantity, value) pairs of a budget such as `latency 25ms, params 2M`."""
+    # Names of devices may have spaces, values have none.
     return [
-        (name, value) for name, _, value in (part.partition(" ") for part in budget.split(", "))
+        (name, value) for name, _, value in (part.rpartition(" ") for part in budget.split(", "))
     ]
 
 
-def _meets(budget: str, wanted: Budget) -> bool:
-    """Return whether a budget says what is wanted; a device need not be named."""
-    return any(
-        value == wanted.text and (name if wanted.device else name.partition(":")[0]) == wanted.name
-        for name, value in _clauses(budget)
-    )
+def _meets(budget: str, wanted: Budget, devices: Sequence[str]) -> bool:
+    """Return whether a budget says what is wanted; a device need not be named.
+
+    Nor does the budget name it where the search was for one of `devices` alone.
+    """
+    for name, value in _clauses(budget):
+        quantity, _, device = name.partition(":")
+        there = [device] if device else devices
+        is_meant = wanted.device is None or slug(wanted.device) in map(slug, there)
+        if (quantity, value) == (wanted.quantity, wanted.text) and is_meant:
+            return True
+    return False
 
 
 def _latency(text: str) -> Budget:
@@ -185,22 +227,30 @@ def _numbered(answer: Answer, text: str) -> int:
     return answer.listed[number - 1]
 
 
-def _promise_of(run: Run, arch: Arch) -> Mapping[str, Any] | None:
-    front = _front(run)
-    if front is None:
+def _promise_of(run: Run, front: Front, digest: str) -> Mapping[str, Any] | None:
+    """Return what is promised of a subnet, run as an answer recommends it if one does."""
+    places = [place for place, choice in enumerate(front.choices) if choice.digest == digest]
+    if not places:
         return None
-    for index, choice in enumerate(front.choices):
-        if choice.digest == arch.digest:
-            return _promise(run, front, index, None)
-    return None
+    answers = {place: _answer_recommending(front, place) for place in places}
+    place = min(places, key=lambda place: answers[place] is None)
+    return _promise(run, front, place, answers[place])
+
+
+def _answer_recommending(front: Front, index: int) -> Answer | None:
+    return next((answer for answer in front.answers if answer.recommended == index), None)
 
 
 def _promise(run: Run, front: Front, index: int, answer: Answer | None) -> dict[str, Any]:
     choice = front.choices[index]
-    seen, devices = _verified(run, choice), fingerprints(front)
+    seen, devices = _verified(run, front, choice), fingerprints(front)
     return {
         "budget": answer.budget if answer else "",
-        "predicted": {name: asdict(value) for name, value in choice.predicted.items()},
+        "predicted": {
+            name: asdict(value)
+            for name, value in choice.predicted.items()
+            if name != ACCURACY or _is_current(run, front)
+        },
         "costs": dict(choice.costs),
         "settings": None if choice.settings is None else dict(choice.settings),
         "searched": front.created,
@@ -209,16 +259,27 @@ def _promise(run: Run, front: Front, index: int, answer: Answer | None) -> dict[
     }
 
 
-def _verified(run: Run, choice: Choice) -> dict[str, float]:
-    """Return what was last measured of a choice when the search verified it."""
+def _verified(run: Run, front: Front, choice: Choice) -> dict[str, float]:
+    """Return what was last measured of a choice when a search verified it.
+
+    Accuracies are of weights, which may have been trained on since; latencies are not.
+    """
+    devices = front.provenance.get("devices")
     entries = [
         entry
         for entry in read_verified(run)
-        if entry.digest == choice.digest
-        and entry.settings == choice.settings
+        if key_of(entry) == key_of(choice)
         and entry.grade not in (None, UNRELIABLE)
+        and (not devices or entry.device in devices)
     ]
-    return dict(entries[-1].measured) if entries else {}
+    if not entries:
+        return {}
+    found, step = dict(entries[-1].measured), latest_step(run)
+    found.pop(ACCURACY, None)
+    accuracies = [
+        e.measured[ACCURACY] for e in entries if e.step == step and ACCURACY in e.measured
+    ]
+    return found | ({ACCURACY: accuracies[-1]} if accuracies else {})
 
 
 def _front(run: Run) -> Front | None:

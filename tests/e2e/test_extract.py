@@ -28,7 +28,14 @@ from hwnas.pipeline.fronts import (
     add_verified,
     write_front,
 )
-from hwnas.pipeline.rundir import Run, create_run, open_run, save_supernet, space_of
+from hwnas.pipeline.rundir import (
+    Run,
+    create_run,
+    latest_step,
+    open_run,
+    save_supernet,
+    space_of,
+)
 from hwnas.spaces import space
 from hwnas.supernet import load_subnet, read_card
 from hwnas.supernet.card import CARD_SCHEMA, card_from
@@ -271,7 +278,7 @@ def test_what_the_search_measured_is_told(run: Run, front: Front) -> None:
         Verified(
             digest=choice.digest, budget="latency 25ms", predicted=choice.predicted,
             measured={"latency": latency, "accuracy": 0.9}, settings=choice.settings, met=True,
-            device="here", grade=grade, step=0,
+            device="here", grade=grade, step=latest_step(run),
         )
         for latency, grade in ((8.0, "B"), (7.5, "A"), (99.0, "D"))
     ]  # fmt: skip
