@@ -81,6 +81,14 @@ class Shared(nn.Module):
             self._share_gradients(borrower)
         return borrower.module
 
+    def tie(self, block: Block) -> None:
+        """Let gradients of the plain module of `block` go where those of the shared tensors are.
+
+        `at` does it; again it is needed where these were dropped since, as `zero_grad` does.
+        """
+        if block in self._borrowers:
+            self._share_gradients(self._borrowers[block])
+
     def lent(self, block: Block) -> Iterator[Lent]:
         """Yield what the plain module of `block` has borrowed, as far as it is trained."""
         for loan in self._borrowers[block].loans:

@@ -45,14 +45,25 @@ class Supernet(nn.Module):
         """Return the logits of `arch` for images (batch, channels, height, width)."""
         network = self._network(arch)
         blocks = self.at(arch)
-        run = partial(run_blocks, memory_format=self.memory_format)
+        run = partial(
+            run_blocks, blocks.values(), images, network, memory_format=self.memory_format
+        )
         if self.training or not self._calibrated:
-            return run(blocks.values(), images, network)
-        before = _set_statistics(blocks, self._calibrated.get(arch, {}))
-        try:
-            return run(blocks.values(), images, network)
-        finally:
-            _set_statistics(blocks, before)
+            logits = run()
+        else:
+            before = _set_statistics(blocks, self._calibrated.get(arch, {}))
+            try:
+                logits = run()
+            finally:
+                _set_statistics(blocks, before)
+        if logits.requires_grad:
+            logits.register_hook(partial(self._tie, arch))  # type: ignore[no-untyped-call]
+        return logits
+
+    def _tie(self, arch: Arch, _grad: Tensor) -> None:
+        """Before a backward pass: gradients may have been dropped since the forward pass."""
+        for placed in self._network(arch).blocks:
+            self._shared(placed.slot).tie(placed.block)
 
     def at(self, arch: Arch) -> dict[str, nn.Module]:
         """Return the plain blocks of `arch` by slot, borrowing the shared weights."""

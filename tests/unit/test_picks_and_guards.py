@@ -182,6 +182,24 @@ def test_tensors_may_be_replaced_at_any_time() -> None:
     assert torch.equal(supernet(images, arch), supernet.extract(arch)(images))
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_may_be_dropped_between_the_passes(set_to_none: bool) -> None:
+    """As in `loss = ...; optimiser.zero_grad(); loss.backward()`."""
+    supernet, images = Supernet(hwnas.space("nano")), torch.randn(4, 3, 24, 24)
+    for arch in (supernet.space.smallest(), supernet.space.largest()):  # views, and copies
+        supernet.zero_grad()
+        supernet(images, arch).square().sum().backward()
+        expected = {name: full.grad.clone() for name, full in supernet.named_parameters()
+                    if full.grad is not None}  # fmt: skip
+        loss = supernet(images, arch).square().sum()
+        supernet.zero_grad(set_to_none=set_to_none)
+        loss.backward()
+        found = dict(supernet.named_parameters())
+        assert any(grad.any() for grad in expected.values())
+        for name, grad in expected.items():
+            torch.testing.assert_close(found[name].grad, grad)
+
+
 def test_gradients_that_were_set_to_none_are_not_kept() -> None:
     supernet = Supernet(hwnas.space("nano"))
     archs = supernet.space.sample(6, np.random.default_rng(0))
