@@ -26,6 +26,7 @@ _ALL_ENTRIES = "entries"
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 # How it reports bfloat16 and the like, depending on its version and the type.
 _NOT_IN_NUMPY = (TypeError, AttributeError, KeyError)
+_KINDS = "biufc"  # of numpy's own numbers
 _UNREADABLE = (SafetensorError, OSError, ValueError, struct.error, *_NOT_IN_NUMPY)
 
 
@@ -59,7 +60,7 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return (arrays, metadata) of a safetensors file."""
     path = Path(path)
     try:
-        return load_file(path), _metadata(path)
+        return _of_numpy(load_file(path)), _metadata(path)
     except _UNREADABLE as error:
         raise _explained(error, path) from error
 
@@ -68,9 +69,18 @@ def read_tensor(path: Path, name: str) -> NDArray[Any] | None:
     """Return one array of a safetensors file, whose others are not read; None if it has none."""
     try:
         with safe_open(path, framework="numpy") as file:
-            return file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118 - no dict
+            held = [name] if name in file.keys() else []  # noqa: SIM118 - no dict
+            return _of_numpy({name: file.get_tensor(name) for name in held}).get(name)
     except _UNREADABLE as error:
         raise _explained(error, path) from error
+
+
+def _of_numpy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays; raises TypeError for numbers that other packages may have taught numpy."""
+    for array in arrays.values():
+        if array.dtype.kind not in _KINDS:
+            raise TypeError(f"data type {array.dtype.name!r} not understood")
+    return arrays
 
 
 def _explained(error: Exception, path: Path) -> FormatError:

@@ -107,7 +107,7 @@ def typed(
         if code not in VERDICTS.get(command[0], {0}):
             raise HwnasError(f"{command} ended with {code}")
 
-    monkeypatch.setattr(run_verb, "_launcher", lambda _output: launch)
+    monkeypatch.setattr(run_verb, "_launcher", lambda *_: launch)
 
     def type_it(words: list[str]) -> Printed:
         capfd.readouterr()

@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -112,6 +114,7 @@ def test_moments_of_preprocessing_are_numbers(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 def test_numbers_that_numpy_has_not_are_explained(tmp_path: Path, dtype: str) -> None:
+    assert np.dtype(getattr(ml_dtypes, dtype)).kind == "V"  # which importing it taught numpy
     path = tmp_path / "a.safetensors"
     save_file({"w": torch.ones(3, dtype=getattr(torch, dtype))}, path)
     for read in (read_tensors, lambda file: read_tensor(file, "w")):

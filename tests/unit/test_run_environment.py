@@ -8,7 +8,7 @@ import pytest
 
 from hwnas.cli.output import Output
 from hwnas.cli.run import _environment as environment_of
-from hwnas.cli.run import _launcher, _waited
+from hwnas.cli.run import _launcher, _Overall, _waited
 from hwnas.errors import EXIT_INTERRUPTED
 from hwnas.profiling import pages
 
@@ -34,7 +34,8 @@ def test_a_stage_does_not_take_the_files_beside_it_for_modules(tmp_path, monkeyp
     (tmp_path / "random.py").write_text("raise SystemExit('not the standard module')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    _launcher(Output(as_json=False, quiet=False))(("space", "list"))
+    output = Output(as_json=False, quiet=False)
+    _launcher(output, _Overall(output, {}, []))(("space", "list"))
     assert "nano" in capfd.readouterr().err
 
 
