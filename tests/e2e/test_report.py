@@ -184,7 +184,9 @@ def test_sentences_hold_the_figures(finished: Path, tmp_path: Path) -> None:
     assert f"{len(front.choices)} subnets, from" in text
     gain = r"([+\u2212][\d.]+|±0)"
     assert re.search(rf"{gain} and {gain} points against scaling all choices uniformly", text)
-    assert re.search(rf"{gain} and {gain} points against the best of [\d,]+ random subnets", text)
+    assert re.search(
+        rf"{gain} and {gain} (points )?against the best of [\d,]+ random subnets", text
+    )
     assert "1,082 steps in 2 epochs on fashion-mnist" in " ".join(page.sections["training"].split())
     assert re.search(
         r"\d of 6 measurements lie in the", " ".join(page.sections["promises"].split())
