@@ -36,8 +36,8 @@ RECIPES = {
 }
 SURE = "distances"  # the process that says how uncertain a row is
 MOST_KNOWN = 200  # rows on which that is conditioned
-# Rows up to which intervals follow it, at most MOST_KNOWN: with more they cover as much without, and
-# a search is several times as fast.
+# Rows up to which intervals follow it, at most MOST_KNOWN: with more they cover as much without,
+# and a search is several times as fast.
 FEW_KNOWN = 100
 TREES = 32
 REPAIR_TREES = 16
